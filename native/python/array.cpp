@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "python/errors.hpp"
+#include "python/ref.hpp"
 
 namespace shmtensor {
 
@@ -89,20 +90,38 @@ bool is_number(int type) {
     return (type >= NPY_BOOL && type < NPY_OBJECT) || type == NPY_HALF;
 }
 
-// An element type as NumPy has it built in.
+// An element type: one that NumPy has built in, or one of ml_dtypes.
 struct Number {
     PyArray_Descr* descr;
     Py_ssize_t bytes;
     std::uintptr_t alignment;
+
+    void set(PyArray_Descr* of) {
+        *this = {of, PyDataType_ELSIZE(of), static_cast<std::uintptr_t>(PyDataType_ALIGNMENT(of))};
+    }
 };
-// pre: a number type, NumPy loaded
+constexpr int kNamedTypes = std::size(dlpack::kNamed);
+static_assert(NPY_HALF < kFirstNamed && kFirstNamed + kNamedTypes <= 0x100);
+Number named_types[kNamedTypes];  // as far as they have been loaded
+
+bool is_named(int type) {
+    return type >= kFirstNamed && type < kFirstNamed + kNamedTypes;
+}
+// The type of ml_dtypes at a place, loaded. False with an exception set. pre: NumPy loaded.
+bool named_at(int place) {
+    Number& number = named_types[place];
+    if (number.descr) return true;
+    auto* descr = reinterpret_cast<PyArray_Descr*>(named_dtype(dlpack::kNamed[place]));
+    if (descr) number.set(descr);
+    return descr != nullptr;
+}
+// pre: a number type, or one of ml_dtypes that is loaded; NumPy loaded
 const Number& number_of(int type) {
     static Number known[NPY_HALF + 1];
+    if (type >= kFirstNamed) return named_types[type - kFirstNamed];
     Number& number = known[type];
-    if (!number.descr) [[unlikely]] {
-        PyArray_Descr* descr = PyArray_DescrFromType(type);
-        number = {descr, PyDataType_ELSIZE(descr), static_cast<std::uintptr_t>(PyDataType_ALIGNMENT(descr))};
-    }
+    if (!number.descr) [[unlikely]]
+        number.set(PyArray_DescrFromType(type));
     return number;
 }
 // A new reference, as NumPy's constructors take it.
@@ -115,6 +134,18 @@ bool is_plain(PyArray_Descr* descr) {
     const int type = descr->type_num;
     if (!is_number(type)) return false;
     return descr == number_of(type).descr || (PyArray_ISNBO(descr->byteorder) && !PyDataType_METADATA(descr));
+}
+
+// The number of an element type, as ArrayView has it; no exception is set.
+int number_of_type(PyArray_Descr* descr) {
+    if (is_plain(descr)) return descr->type_num;
+    if (!PyTypeNum_ISUSERDEF(descr->type_num)) return -1;
+    for (int place = 0; place < kNamedTypes; ++place) {
+        const dlpack::Named& named = dlpack::kNamed[place];
+        if (!named_types[place].descr && named.is_class(descr->typeobj->tp_name) && !named_at(place)) PyErr_Clear();
+        if (named_types[place].descr == descr) return kFirstNamed + place;
+    }
+    return -1;
 }
 
 bool read_index(PyObject* from, npy_intp* into) {
@@ -497,8 +528,8 @@ ArrayView view_array(PyObject* object) {
     PyArray_Descr* descr = PyArray_DESCR(array);
     const int axes = PyArray_NDIM(array), flags = PyArray_FLAGS(array);
     const npy_intp* sizes = PyArray_DIMS(array);
-    const bool plain = is_plain(descr);
-    npy_intp bytes = plain ? number_of(descr->type_num).bytes : 0;
+    const int type = number_of_type(descr);
+    npy_intp bytes = type >= 0 ? number_of(type).bytes : 0;
     for (int i = 0; i < axes; ++i) bytes *= sizes[i];
     return {static_cast<std::byte*>(PyArray_DATA(array)),
             PyArray_BASE(array),
@@ -506,7 +537,7 @@ ArrayView view_array(PyObject* object) {
             PyArray_STRIDES(array),
             static_cast<std::uint64_t>(bytes),
             axes,
-            plain ? descr->type_num : -1,
+            type,
             (flags & NPY_ARRAY_C_CONTIGUOUS) != 0,
             (flags & NPY_ARRAY_F_CONTIGUOUS) != 0,
             (flags & NPY_ARRAY_WRITEABLE) != 0};
@@ -540,7 +571,8 @@ bool copy_elements(PyObject* array, const ArrayView& view, std::byte* into) {
 
 std::uint64_t array_bytes(int type, int axes, const Py_ssize_t* sizes) {
     constexpr std::uint64_t none = ~std::uint64_t{0};
-    if (!is_number(type) || axes > kMaxAxes || !load_numpy()) return none;
+    const bool is_known = is_number(type) || (is_named(type) && named_types[type - kFirstNamed].descr);
+    if (!is_known || axes > kMaxAxes || !load_numpy()) return none;
     Py_ssize_t bytes = number_of(type).bytes;
     bool empty = false;
     for (int i = 0; i < axes; ++i) {
@@ -620,10 +652,16 @@ PyObject* dtype_of(char kind, int bytes) {
     return nullptr;
 }
 
-PyObject* dtype_of(PyObject* scalars) {
+PyObject* named_dtype(const dlpack::Named& type) {
     if (!load_numpy()) return nullptr;
+    const Ref package(PyImport_ImportModule("ml_dtypes"));
+    const Ref scalars(package ? PyObject_GetAttrString(package.get(), type.name) : nullptr);
     PyArray_Descr* descr = nullptr;
-    return PyArray_DescrConverter(scalars, &descr) ? reinterpret_cast<PyObject*>(descr) : nullptr;
+    return scalars && PyArray_DescrConverter(scalars.get(), &descr) ? reinterpret_cast<PyObject*>(descr) : nullptr;
+}
+
+bool load_named(int type) {
+    return !is_named(type) || (load_numpy() && named_at(type - kFirstNamed));
 }
 
 int type_of(PyObject* dtype) {

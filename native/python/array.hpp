@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "tensor/atomics.hpp"
+#include "tensor/dlpack.hpp"
 
 namespace shmtensor {
 
@@ -66,8 +67,9 @@ bool set_default_type(PyObject* dtype);
 // an exception set: it is none.
 bool overlaps(PyObject* array, bool* result);
 
-// What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type; -1 for all that is
-// not plain numbers in this machine's byte order.
+// What an ndarray is, as its memory can be shipped. `type` is NumPy's number of the element type, or kFirstNamed and
+// the place of a type of ml_dtypes in dlpack::kNamed; -1 for all that is not plain numbers in this machine's byte
+// order.
 struct ArrayView {
     std::byte* data;
     PyObject* base;             // borrowed
@@ -78,7 +80,13 @@ struct ArrayView {
     int type;
     bool c_order, fortran_order, writable;
 };
+constexpr int kFirstNamed = 0x80;
 constexpr int kMaxAxes = 64;  // of an array in any version of NumPy
+// Makes a type of ArrayView known to this process. False with an exception set: ml_dtypes is missing, or lacks it.
+bool load_named(int type);
+inline bool load_type(int type) {
+    return type < kFirstNamed || load_named(type);
+}
 
 // The class ndarray; nullptr, without an exception, where NumPy has not been imported by anybody.
 PyTypeObject* array_type_if_loaded();
@@ -110,10 +118,11 @@ struct ElementKind {
 };
 // TypeError when it is no ndarray. False with an exception set.
 bool kind_of(PyObject* array, ElementKind* kind);
-// The dtype of such a number, or of a class of scalars: a new reference, or nullptr with an exception set.
+// The dtype of such a number, or of a type of ml_dtypes (else ImportError, or AttributeError where that is older): a
+// new reference, or nullptr with an exception set.
 PyObject* dtype_of(char kind, int bytes);
-PyObject* dtype_of(PyObject* scalars);
-// NumPy's number of a dtype, as in ArrayView; -1 for all else, without an exception.
+PyObject* named_dtype(const dlpack::Named& type);
+// NumPy's number of a dtype; -1 for all else, without an exception.
 int type_of(PyObject* dtype);
 struct Item {
     int bytes, alignment;

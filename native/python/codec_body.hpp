@@ -7,7 +7,7 @@
 //            | 2 block                             all of a block of shared memory
 //            | 3 block                             the same, made for this message: a copy of what was writable or not
 //   value    = tag ...                             one byte, see Tag; + 0x80: referred to further on
-//   array    = type form size*                     type: NumPy's number; form: axes in bits 0-5, bits 6 and 7 by tag;
+//   array    = type form size*                     type: as in ArrayView; form: axes in bits 0-5, bits 6 and 7 by tag;
 //                                                  what has 64 axes is pickled
 //
 // Numbers (counts, lengths, sizes, numbers of blocks, offsets) are LEB128; all else is little endian, without padding.

@@ -227,7 +227,7 @@ class Decoder {
         Py_ssize_t sizes[kAxes];
     };
     bool shape(Form* form) {
-        if (!byte(&form->type) || !byte(&form->bits)) return false;
+        if (!byte(&form->type) || !byte(&form->bits) || !load_type(form->type)) return false;
         form->axes = form->bits & kAxes;
         for (int i = 0; i < form->axes; ++i) {
             std::uint64_t size = 0;

@@ -88,12 +88,6 @@ void drop_capsule(PyObject* capsule) {
     end(static_cast<M*>(PyCapsule_GetPointer(capsule, name_of<M>)));
 }
 
-// Of a class that ml_dtypes names so: `name` may have the name of the module before it.
-bool is_class(const char* name, const char* wanted) {
-    const char* last = std::strrchr(name, '.');
-    return std::strcmp(last ? last + 1 : name, wanted) == 0;
-}
-
 DataType type_of(const ElementKind& element) {
     const int bits = 8 * element.bytes;
     for (const auto& kind : dlpack::kKinds)
@@ -101,7 +95,7 @@ DataType type_of(const ElementKind& element) {
             return {kind.code, static_cast<std::uint8_t>(bits), 1};
     if (element.kind == 0)
         for (const auto& known : dlpack::kNamed)
-            if (known.bits == bits && is_class(element.name, known.name)) return {known.code, known.bits, 1};
+            if (known.bits == bits && known.is_class(element.name)) return {known.code, known.bits, 1};
     refuse(std::string{"elements of "} + element.name + " have no type in DLPack; convert the tensor with to()");
 }
 
@@ -165,22 +159,13 @@ nb::object dtype_of_type(const DataType& type) {
     }
     for (const auto& known : dlpack::kNamed) {
         if (known.code != type.code || known.bits != type.bits) continue;
-        const nb::object package = nb::steal(PyImport_ImportModule("ml_dtypes"));
-        if (!package.is_valid() && PyErr_ExceptionMatches(PyExc_ImportError)) {
-            PyErr_Clear();
-            refuse(std::string{"its elements are of "} + known.name +
-                   ", which needs the package ml_dtypes; install it, or convert them before");
-        }
-        if (!package.is_valid()) throw nb::python_error();
-        const nb::object scalars = nb::steal(PyObject_GetAttrString(package.ptr(), known.name));
-        if (!scalars.is_valid()) {
-            PyErr_Clear();
-            refuse(std::string{"its elements are of "} + known.name +
-                   ", which this ml_dtypes lacks; install a newer one");
-        }
-        PyObject* dtype = dtype_of(scalars.ptr());
-        if (!dtype) throw nb::python_error();
-        return nb::steal(dtype);
+        if (PyObject* dtype = named_dtype(known)) return nb::steal(dtype);
+        const bool is_missing = PyErr_ExceptionMatches(PyExc_ImportError);
+        if (!is_missing && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
+        PyErr_Clear();
+        refuse(std::string{"its elements are of "} + known.name +
+               (is_missing ? ", which needs the package ml_dtypes; install it, or convert them before"
+                           : ", which this ml_dtypes lacks; install a newer one"));
     }
     refuse(described() + ", which no tensor has; convert them before");
 }

@@ -1,6 +1,7 @@
 #include "tensor/dlpack.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace shmtensor::dlpack {
 namespace {
@@ -14,6 +15,11 @@ const DeviceName* find(const Device& device) {
 }
 
 }  // namespace
+
+bool Named::is_class(const char* class_name) const {
+    const char* last = std::strrchr(class_name, '.');
+    return std::strcmp(last ? last + 1 : class_name, name) == 0;
+}
 
 const char* name_of(const Device& device) {
     const DeviceName* known = find(device);

@@ -51,10 +51,13 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{0, 'i'}, {1, 'u'}, {2, 'f'}, {5, 'c'}, {6, 'b'}};
 constexpr std::uint8_t kMaxBits = 64, kMaxComplexBits = 128;  // long double is another type on each machine
-// Those that the package ml_dtypes has: by the name of their class in it.
+// Those that the package ml_dtypes has: by the name of their class in it. Messages name them by their place: add at the
+// end.
 struct Named {
     std::uint8_t code, bits;
     const char* name;
+
+    bool is_class(const char* class_name) const;  // which may have the name of the module before it
 };
 constexpr Named kNamed[] = {
     {4, 16, "bfloat16"},          {7, 8, "float8_e3m4"},      {8, 8, "float8_e4m3"},

@@ -43,7 +43,9 @@ def _leaf(value: Any) -> str:
         dtype = value._array.dtype if kind is Tensor else value.dtype
         what = "a tensor" if kind is Tensor else "an ndarray"
         if dtype.isbuiltin == 2:
-            return f"{what} of {dtype.name}; a store takes NumPy's own numbers: put its view(uint{8 * dtype.itemsize})"
+            if dtype.name == "bfloat16" or dtype.name.startswith("float8_"):
+                return ""
+            return f"{what} of {dtype.name}; put its view(uint{8 * dtype.itemsize})"
         if dtype.names:
             return f"{what} with fields; put a dict of them"
         if dtype.kind not in "biufc":

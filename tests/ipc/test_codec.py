@@ -11,6 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from codec_world import PICKLED, PLAIN, Level, Record, kind, nothing_is_kept, pickled, same, there, values
@@ -41,6 +42,31 @@ PLAIN_VALUES = [
 def test_plain_values_go_without_pickle(value: Any) -> None:
     for shifted in (value, ["x", value], ("xy", value, value), {"k": value}):  # at every alignment
         assert same(shifted, there(shifted, PLAIN))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn"),
+        *("float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    ],
+)
+def test_numbers_of_ml_dtypes_go_without_pickle(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    for count in (0, 6, 3000):  # in the body, and in a block
+        array = np.arange(1, count + 1).reshape(-1, 3).astype(dtype)
+        for sent in (array, array[::2], array.T):
+            got = there(sent, PLAIN)
+            assert got.dtype == dtype and got.shape == sent.shape and got.tobytes() == sent.tobytes()
+
+
+def test_a_tensor_of_ml_dtypes_goes_without_pickle() -> None:
+    tensor = shmtensor.arange(20, dtype=shmtensor.float32).to(shmtensor.bfloat16).view(4, 5).share_memory_()
+    for sent in (tensor, tensor.t(), tensor[:, ::2]):
+        got = there(sent, PLAIN)
+        assert got.dtype == shmtensor.bfloat16 and got.tolist() == sent.tolist()
+        got.zero_()
+    assert tensor.tolist() == [[0] * 5] * 4
 
 
 def test_a_dict_keeps_its_order() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import suppress
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from codec_world import PICKLED, native, nothing_is_kept, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manager_world import BOUND
 
 import shmtensor
 from shmtensor import _native, errors
@@ -30,8 +34,33 @@ def test_a_damaged_body_is_an_error_and_no_more(value: Any, data: st.DataObject)
     if damaged[:1] == bytes([PICKLED]):
         return  # pickle trusts what it reads
     kept = blocks[: data.draw(st.integers(0, len(blocks)))]
-    with suppress(errors.MessageDamaged):
+    with suppress(errors.MessageDamaged, ImportError):  # elements of a package that is not installed
         _native.unpack(bytes(damaged), kept)
+
+
+def test_elements_of_an_unknown_type() -> None:
+    body, blocks = _native.pack(native(), np.zeros(3, ml_dtypes.float8_e8m0fnu))
+    known = body[:2] + bytes([0x88]) + body[3:]
+    assert known == body
+    assert _native.unpack(known, blocks).dtype == ml_dtypes.float8_e8m0fnu
+    for number in (0x18, 0x7F, 0x89, 0xFF):
+        with pytest.raises(errors.MessageDamaged):
+            _native.unpack(body[:2] + bytes([number]) + body[3:], blocks)
+
+
+def test_elements_of_a_package_that_is_missing() -> None:
+    body, _ = _native.pack(native(), np.zeros(3, ml_dtypes.bfloat16))
+    code = f"""
+import sys
+sys.modules["ml_dtypes"] = None
+from shmtensor import _native
+try:
+    _native.unpack({body!r}, [])
+except ImportError as error:
+    print(error.name)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=BOUND)
+    assert found.stdout == "ml_dtypes\n"
 
 
 def test_every_cut_of_a_body_is_noticed() -> None:
