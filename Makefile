@@ -18,7 +18,7 @@ help:
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
-	@echo "make soak      MINUTES=10 of the same traffic without kills; memory, descriptors, mappings sampled and drawn"
+	@echo "make soak      MINUTES=10 of the same traffic without kills, or of some ROLES='keeper keeper' of it; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
 	@echo "make test-torch-programs: programs for torch and expressions with its names, run with shmtensor and with torch"
@@ -109,12 +109,13 @@ MANAGER_KILLS ?= 200
 RESTARTS ?= 0
 SEED ?= 0
 MINUTES ?= 10
+PACE ?= 0.004
 storm: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reports/storm.md
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
 soak: $(VENV)/.test
-	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --picture docs/reports/soak.png --samples build/soak
+	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --pace $(PACE) $(if $(ROLES),--roles $(ROLES)) --picture docs/reports/soak.png --samples build/soak
 
 # The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
 # that was built with its shared library.

@@ -180,6 +180,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pace", type=float, default=0.004, help="most seconds a process rests between two turns")
+    parser.add_argument(
+        "--roles",
+        nargs="+",
+        choices=sorted(set(CAST)),
+        default=CAST,
+        help="a process for each (default: all of a storm)",
+    )
     parser.add_argument("--picture", type=Path, help="draw to this file")
     parser.add_argument("--samples", type=Path, help="write the samples to this directory, as CSV")
     asked = parser.parse_args()
@@ -196,9 +203,10 @@ def _run(asked: argparse.Namespace, seed: int, place: Path) -> int:
     for variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP"):
         os.environ.pop(variable, None)
     os.environ["SHMTENSOR_RUNTIME_DIR"] = str(place / "run")
-    board = Board(place / "board", len(CAST) * roles.ROWS)
+    cast = tuple(asked.roles)
+    board = Board(place / "board", len(cast) * roles.ROWS)
     journal = Journal(place)
-    supervisor = Supervisor(CAST, board, journal, seed, asked.pace)
+    supervisor = Supervisor(cast, board, journal, seed, asked.pace)
     samples: list[Sample] = []
     group: list[GroupSample] = []
     began = time.monotonic()

@@ -490,10 +490,11 @@ class Supervisor:
         if not self.wait_until(lambda: not self.strangers(), PAUSE_BOUND, "children of the dead to end"):
             return False
         try:
-            for member in self.crew.members:
-                if member.role == "consumer":
-                    self.stage.work.put(roles.TOKEN, timeout=PAUSE_BOUND)
-            self.stage.news.put(roles.TOKEN, timeout=PAUSE_BOUND)  # who puts finds out which readers are dead
+            consumers = sum(member.role == "consumer" for member in self.crew.members)
+            for _ in range(consumers):
+                self.stage.work.put(roles.TOKEN, timeout=PAUSE_BOUND)
+            if consumers:
+                self.stage.news.put(roles.TOKEN, timeout=PAUSE_BOUND)  # who puts finds out which readers are dead
         except mp.queues.Full:
             self.journal.problem("a queue that is being emptied stays full")
             return False
