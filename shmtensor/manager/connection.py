@@ -489,8 +489,12 @@ class Observer:
     """A connection without a slot, for reports, gc and stop. Close it, or use it in a `with`."""
 
     def __init__(self, address: bytes | str, timeout: float = REQUEST_SECONDS) -> None:
-        """Connect and send HELLO. Blocks up to `timeout` seconds. Raises as `connect` and `hello` do."""
+        """Connect and send HELLO. Blocks up to `timeout` seconds, as each request does then.
+
+        Raises as `connect` and `hello` do.
+        """
         self.address = check_address(address)
+        self._timeout = timeout
         self._requests = Requests(self.address)
         self._fd = connect(self.address, timeout)
         try:
@@ -502,7 +506,7 @@ class Observer:
 
     def request(self, message: protocol.Message) -> tuple[protocol.Message, list[int]]:
         """Send a request and return its reply and descriptors. Raises as `Requests.request`."""
-        return self._requests.request(self._fd, message)
+        return self._requests.request(self._fd, message, self._timeout)
 
     def document(self, message: protocol.Message) -> bytes:
         """Send a request whose reply is a DOCUMENT and return its text. Raises as `Requests.request`."""

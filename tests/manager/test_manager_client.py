@@ -209,6 +209,16 @@ def test_a_stopped_manager_times_out_and_its_late_segment_is_kept(here: World) -
     manager.close()
 
 
+def test_an_observer_waits_as_long_as_it_was_told(here: World) -> None:
+    with Observer(here.serve(), 0.25) as observer:
+        here.server.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(errors.ManagerTimeout, match=r"0\.25 s"):
+                observer.document(protocol.Stats())
+        finally:
+            here.server.send_signal(signal.SIGCONT)
+
+
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_interrupts_a_request(here: World) -> None:
     code = (
