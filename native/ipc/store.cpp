@@ -463,10 +463,15 @@ RingStatus Store::touch(const StoreKey& key, const std::uint64_t* expires, const
     if (there) {
         StoreRecord& r = record(at);
         r.used = ++header().clock;
-        if (expires) r.expires = *expires;
         if (pinned) r.pinned = *pinned;
+        if (expires) {  // who waits for a change looks when the next object is over
+            begin_change();
+            r.expires = *expires;
+            changed();
+        }
     }
     unlock();
+    if (there && expires) tell();
     return there ? RingStatus::ok : RingStatus::empty;
 }
 
@@ -501,12 +506,14 @@ Store::Keys::Keys(std::size_t keys, std::size_t bytes) {
     text_.reserve(bytes);
     ends_.reserve(keys);
     versions_.reserve(keys);
+    expiries_.reserve(keys);
 }
 
 void Store::Keys::clear() {
     text_.clear();
     ends_.clear();
     versions_.clear();
+    expiries_.clear();
 }
 
 std::string_view Store::Keys::key(std::size_t index) const {
@@ -514,11 +521,12 @@ std::string_view Store::Keys::key(std::size_t index) const {
     return std::string_view(text_).substr(begin, ends_[index] - begin);
 }
 
-bool Store::Keys::add(std::string_view key, std::uint64_t version) {
+bool Store::Keys::add(std::string_view key, std::uint64_t version, std::uint64_t expires) {
     if (ends_.size() == ends_.capacity() || text_.capacity() - text_.size() < key.size()) return false;
     text_.append(key);
     ends_.push_back(text_.size());
     versions_.push_back(version);
+    expiries_.push_back(expires);
     return true;
 }
 
@@ -531,7 +539,7 @@ RingStatus Store::keys(std::string_view prefix, std::string_view after, Keys& fo
     if (!after.empty() && at != 0 && key_of(at) == after) at = tower(at)[0];
     RingStatus result = RingStatus::empty;
     for (; at != 0 && key_of(at).starts_with(prefix); at = tower(at)[0]) {
-        if (is_over(at) || found.add(key_of(at), record(at).version)) continue;
+        if (is_over(at) || found.add(key_of(at), record(at).version, record(at).expires)) continue;
         result = RingStatus::ok;
         break;
     }

@@ -104,7 +104,8 @@ class Store {
     RingStatus spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,
                        SegmentLookup& lookup, unsigned patience_ms);
     // The keys that begin with `prefix`, in order, from `after` on (which is left out unless it is empty), with their
-    // versions: as many as have room. ok: there may be more.
+    // versions and the times when they are over (ns of CLOCK_BOOTTIME; 0: never): as many as have room. ok: there may
+    // be more.
     class Keys {
        public:
         Keys(std::size_t keys, std::size_t bytes);  // bytes: kMaxKeyBytes at least
@@ -112,13 +113,15 @@ class Store {
         std::size_t size() const { return ends_.size(); }
         std::string_view key(std::size_t index) const;
         std::uint64_t version(std::size_t index) const { return versions_[index]; }
+        std::uint64_t expires(std::size_t index) const { return expiries_[index]; }
 
        private:
         friend class Store;
-        bool add(std::string_view key, std::uint64_t version);  // allocates nothing; false: no room
+        // Allocates nothing; false: no room.
+        bool add(std::string_view key, std::uint64_t version, std::uint64_t expires);
         std::string text_;
         std::vector<std::size_t> ends_;
-        std::vector<std::uint64_t> versions_;
+        std::vector<std::uint64_t> versions_, expiries_;
     };
     RingStatus keys(std::string_view prefix, std::string_view after, Keys& found, std::uint32_t slot,
                     SegmentLookup& lookup, unsigned patience_ms);

@@ -277,7 +277,8 @@ nb::object stat(PyStore& self, nb::handle key) {
                                 facts.spilled});
 }
 
-nb::list keys(PyStore& self, nb::handle prefix, bool versions) {
+// With `details`: (key, version, ns of CLOCK_BOOTTIME when it is over, or 0).
+nb::list keys(PyStore& self, nb::handle prefix, bool details) {
     const std::string_view begins = utf8_of(prefix);
     nb::list all;
     std::string after;
@@ -290,8 +291,8 @@ nb::list keys(PyStore& self, nb::handle prefix, bool versions) {
         });
         for (std::size_t i = 0; i < found.size(); ++i) {
             const nb::str key(found.key(i).data(), found.key(i).size());
-            if (versions)
-                all.append(nb::make_tuple(key, found.version(i)));
+            if (details)
+                all.append(nb::make_tuple(key, found.version(i), found.expires(i)));
             else
                 all.append(key);
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import reprlib
 import sys
 from collections.abc import Callable, Iterable
@@ -258,7 +259,7 @@ def _short(value: Any) -> str:
 
 
 def _form(value: Any) -> Any:
-    """Return a value for JSON, with shape and type in place of the elements of tensors."""
+    """Return a value for JSON: tensors by shape and type, what JSON lacks (nan, bytes) by type and text."""
     if isinstance(value, Tensor | np.ndarray):
         return {
             "type": type(value).__name__,
@@ -269,6 +270,6 @@ def _form(value: Any) -> Any:
         return {str(key): _form(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_form(one) for one in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return {"type": type(value).__name__, "repr": reprlib.repr(value)}

@@ -8,12 +8,14 @@ has the object.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .._native import (
@@ -214,6 +216,10 @@ class Store(RingObject):
     def __repr__(self) -> str:
         return shown(self, self._name, self._facts())
 
+    @property
+    def _called(self) -> str:
+        return "this store" if self._name is None else f"the store {self._name!r}"
+
     # ------------------------------------------------------------------------------------------------------- objects
 
     def put(self, key: str, value: Any, ttl: float | None = None, pin: bool = False, replace: bool = False) -> int:
@@ -276,10 +282,9 @@ class Store(RingObject):
         key = keys[result.which]
         if result.status == STORE_EXISTS:
             if present == STORE_REPLACE or self._native.stat(key) is None:
-                raise NameTaken(f"the key {key!r} of the store {self._name!r} is reserved: somebody creates its object")
+                raise NameTaken(f"the key {key!r} of {self._called} is reserved: somebody creates its object")
             raise NameTaken(
-                f"the store {self._name!r} has an object {key!r} already; "
-                "replace=True (--replace) puts the next version"
+                f"{self._called} has an object {key!r} already; replace=True (--replace) puts the next version"
             )
         if result.status == STORE_NOT_RESERVED:
             raise NameTaken(f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile")
@@ -303,7 +308,7 @@ class Store(RingObject):
                 yield
         except OSError as error:
             raise QuotaExceeded(
-                f"no room for {key!r} in the store {self._name!r}, and nothing can be spilled to "
+                f"no room for {key!r} in {self._called}, and nothing can be spilled to "
                 f"{os.fspath(self._files.path)!r}: {error.strerror or error}; nothing is lost. Make room there, or "
                 "delete objects"
             ) from None
@@ -378,13 +383,11 @@ class Store(RingObject):
 
     def _shortage(self, what: str, never: bool) -> str:
         found = self._native.stats()
-        text = f"no room for {what} in the store {self._name!r}: {size(found.nbytes)} of {size(found.max_bytes)} used"
+        text = f"no room for {what} in {self._called}: {size(found.nbytes)} of {size(found.max_bytes)} used"
         if found.max_spilled_bytes:
             text += f", and {size(found.spilled_nbytes)} of {size(found.max_spilled_bytes)} in files"
         if never and not found.max_bytes:
-            return (
-                f"no room for {what} in the store {self._name!r}: its table has its full size of 1 GiB; delete objects"
-            )
+            return f"no room for {what} in {self._called}: its table has its full size of 1 GiB; delete objects"
         if never:
             return f"{text}, and this is larger than max_bytes; use a store with a higher limit"
         held = [stats for name in self.keys() if (stats := self._stat(name)) and (stats.pinned or stats.holders)]
@@ -460,7 +463,7 @@ class Store(RingObject):
         except KeyError:
             waited = "" if timeout is None else f" (waited {timeout:g} s)"
             of_version = "" if version is None else f" of version {version}"
-            raise ObjectNotFound(f"no object {key!r}{of_version} is in the store {self._name!r}{waited}") from None
+            raise ObjectNotFound(f"no object {key!r}{of_version} is in {self._called}{waited}") from None
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 
@@ -497,13 +500,13 @@ class Store(RingObject):
         """
         expires = None if ttl is None else 0 if ttl == float("inf") else _expiry(ttl)
         if not self._native.touch(key, expires, pin):
-            raise ObjectNotFound(f"no object {key!r} is in the store {self._name!r}")
+            raise ObjectNotFound(f"no object {key!r} is in {self._called}")
 
     def stat(self, key: str) -> ObjectStats:
         """Return what is known of the object of a key. Raises ObjectNotFound. Does not block."""
         found = self._stat(key)
         if found is None:
-            raise ObjectNotFound(f"no object {key!r} is in the store {self._name!r}")
+            raise ObjectNotFound(f"no object {key!r} is in {self._called}")
         return found
 
     def _stat(self, key: str) -> ObjectStats | None:
@@ -537,35 +540,42 @@ class Store(RingObject):
     def watch(self, prefix: str = "", timeout: float | None = None) -> Iterator[StoreChange]:
         """Yield changes of the objects whose keys begin with `prefix`, from now on. Blocks until there is one.
 
-        Of several changes of one key in a row it may yield the last alone. That the time of an object is over is seen
-        with the next change of any object. A change is looked for among all keys with the prefix, so that a short
-        prefix in a large store is slow.
+        Of several changes of one key in a row it may yield the last alone. An object whose time is over counts as
+        removed. A change is looked for among all keys with the prefix, so that a short prefix in a large store is slow.
 
         Args:
             prefix: of the keys.
             timeout: seconds without a change after which it ends; None: never.
         """
+        if timeout is not None and not isinstance(timeout, Real):
+            raise InvalidArgument(f"timeout must be seconds, or None, not {timeout!r}")
         seen = self._native.changes()
-        known = dict(self._native.keys(prefix, True))
-        return self._changes(prefix, timeout, seen, known)
+        known, ends = self._versions(prefix)
+        return self._changes(prefix, timeout, seen, known, ends)
 
-    def _changes(self, prefix: str, timeout: float | None, seen: int, known: dict[str, int]) -> Iterator[StoreChange]:
+    def _changes(
+        self, prefix: str, timeout: float | None, seen: int, known: dict[str, int], ends: float
+    ) -> Iterator[StoreChange]:
         while True:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            deadline = math.inf if timeout is None else time.monotonic() + timeout
             changes: list[StoreChange] = []
             while not changes:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
                     return
-                after = self._native.await_change(seen, left)
-                if after == seen:
-                    continue
-                seen = after
-                now = dict(self._native.keys(prefix, True))
+                left = min(left, ends - _boot_ns() * 1e-9)
+                seen = self._native.await_change(seen, None if left == math.inf else max(0.0, left))
+                now, ends = self._versions(prefix)
                 changes = [StoreChange(key, None) for key in known if key not in now]
                 changes += [StoreChange(key, version) for key, version in now.items() if known.get(key) != version]
                 known = now
             yield from changes
+
+    def _versions(self, prefix: str) -> tuple[dict[str, int], float]:
+        """Return the versions of objects by key, and when the next one is over, in seconds of CLOCK_BOOTTIME."""
+        found = self._native.keys(prefix, True)
+        ends = min((expires for _, _, expires in found if expires), default=math.inf)
+        return {key: version for key, version, _ in found}, ends * 1e-9
 
     # ----------------------------------------------------------------------------------------------------- the store
 
@@ -603,7 +613,7 @@ class Store(RingObject):
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
         if not reserved:
-            raise NameTaken(f"the store {self._name!r} has an object {key!r} already, or somebody creates it")
+            raise NameTaken(f"{self._called} has an object {key!r} already, or somebody creates it")
         return reserved
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from broadcast_world import finish, kill, live_blocks
@@ -24,7 +26,7 @@ import shmtensor as st
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
 from shmtensor.manager import client
-from shmtensor.store import ObjectNotFound, Store
+from shmtensor.store import ObjectNotFound, Store, StoreChange
 
 METHODS = ("fork", "spawn")
 
@@ -201,7 +203,7 @@ OTHERS = {
     "large": (2**70, "an int beyond 64 bits"),
     "objects": (np.array(["a"], object), "value is an ndarray of object"),
     "fields": (np.zeros(1, [("a", int)]), "an ndarray with fields; put a dict"),
-    "bfloat16": ((st.zeros(1, dtype=st.bfloat16),), r"value\[0\] is a tensor of bfloat16; .* view\(uint16\)"),
+    "int4": ((np.zeros(1, ml_dtypes.int4),), r"value\[0\] is an ndarray of int4; put its view\(uint8\)"),
     "big-endian": (np.zeros(1, ">f4"), r"other byte order; put its astype\(float32\)"),
     "deep": (nested(33), "a part of the value is more than 32 containers deep"),
     "circle": (circle(), r"value\[1\] is a container that contains itself"),
@@ -220,6 +222,16 @@ def test_other_values_are_refused_and_named(store: Store, value: Any, why: str) 
 def test_the_refused_one_is_named_beside_one_with_a_gradient(store: Store) -> None:
     with pytest.raises(errors.DTypeError, match="cannot put 'v' into a store: value is of type set"):
         store.put_many({"w": st.ones(3, requires_grad=True), "v": {1}})
+
+
+@pytest.mark.parametrize("dtype", [st.bfloat16, st.float8_e4m3fn, st.float8_e5m2], ids=str)
+def test_numbers_of_ml_dtypes(store: Store, dtype: Any) -> None:
+    x = st.arange(2000, dtype=st.float32).to(dtype).view(50, 40)
+    store.put("x", {"tensor": x, "columns": x.t()[::2], "array": x.numpy()})
+    got = store.get("x")
+    assert {part.dtype for part in got.values()} == {dtype, x.numpy().dtype}
+    for part, wanted in (("tensor", x), ("columns", x.t()[::2]), ("array", x)):
+        assert np.asarray(got[part]).tobytes() == wanted.numpy().tobytes()
 
 
 def test_as_deep_as_can_be(store: Store) -> None:
@@ -517,6 +529,33 @@ def test_watch_yields_changes_under_a_prefix(store: Store) -> None:
     version = store.put("a/new", 1)
     store.delete("a/old")
     assert {(change.key, change.version) for change in changes} == {("a/old", None), ("a/new", version)}
+
+
+def test_watch_yields_what_is_over(store: Store) -> None:
+    store.put("a", 1, ttl=0.2)
+    store.put("b", 1, ttl=1000)
+    changes = store.watch(timeout=BOUND)
+    assert next(changes) == StoreChange("a", None)
+    store.touch("b", ttl=0.1)
+    assert next(changes) == StoreChange("b", None)
+    version = store.put("a", 2, ttl=0.3)
+    assert list(itertools.islice(changes, 2)) == [StoreChange("a", version), StoreChange("a", None)]
+
+
+def test_watch_waits_while_another_thread_shortens_a_time_to_live(store: Store) -> None:
+    store.put("a", 1)
+    found: list[StoreChange] = []
+    changes = store.watch(timeout=BOUND)
+    thread = threading.Thread(target=lambda: found.append(next(changes)))
+    thread.start()
+    store.touch("a", ttl=0.05)
+    thread.join(BOUND)
+    assert found == [StoreChange("a", None)]
+
+
+def test_watch_refuses_a_timeout_that_is_not_a_number(store: Store) -> None:
+    with pytest.raises(errors.InvalidArgument, match="timeout must be seconds, or None, not 'x'"):
+        store.watch(timeout="x")  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------------ the limit

@@ -111,6 +111,9 @@ def test_get_shows_a_short_form(command: Command, store: Store) -> None:
     found = document(command, "get", "features", "d")
     assert found["w"] == {"type": "Tensor", "shape": [10, 100], "dtype": "float32"}
     assert found["l"] == list(range(1000)) and found["b"]["type"] == "bytes"
+    store.put("f", [float("nan"), -float("inf"), 1.5])
+    nan, infinity, number = document(command, "get", "features", "f")  # JSON has no such numbers
+    assert (nan, infinity, number) == ({"type": "float", "repr": "nan"}, {"type": "float", "repr": "-inf"}, 1.5)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".shmt"])
