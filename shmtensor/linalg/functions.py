@@ -88,6 +88,11 @@ def vander(xp: Module, x: Array, /, N: int | None = None) -> Array:
 
 # -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
 
+ESTIMATES: Final = """
+
+SciPy estimates norms with NumPy's global random generator: the last digits of two calls may differ.
+"""
+
 
 def _applied(name: str, x: Array, *args: Any) -> Array:
     """`scipy.linalg.<name>` of each matrix. The result is real where all of them are real."""
@@ -121,12 +126,13 @@ def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: A
     return result
 
 
-def _function(name: str, what: str, fails: str = "") -> MatrixFunction:
+def _function(name: str, what: str, fails: str = "", note: str = "") -> MatrixFunction:
     def compute(xp: Module, x: Array, /) -> Array:
         return _applied(name, x)
 
     compute.__name__ = compute.__qualname__ = name
-    compute.__doc__ = f"{what} of square matrices. Raises {fails}InvalidArgument, DTypeError, MissingExtra (SciPy)."
+    raises = f"Raises {fails}InvalidArgument, DTypeError, MissingExtra (SciPy)."
+    compute.__doc__ = f"{what} of square matrices. {raises}{note}"
 
     def gradient(g: Tensor, x: Tensor) -> Tensor:
         return rules.of_function(g, x, made)
@@ -146,7 +152,7 @@ def matrix_exp(xp: Module, x: Array, /) -> Array:
 
 
 expm = _function("expm", "The exponential")
-logm = _function("logm", "The logarithm", "LinAlgError (singular), ")
+logm = _function("logm", "The logarithm", "LinAlgError (singular), ", ESTIMATES)
 sqrtm = _function("sqrtm", "The principal square root", "LinAlgError (there is none), ")
 cosm = _function("cosm", "The cosine")
 sinm = _function("sinm", "The sine")
@@ -173,6 +179,8 @@ def _of_fraction(g: Tensor, x: Tensor, power: float) -> Tensor:
 @operation(method=False, gradient=_of_fraction)
 def fractional_matrix_power(xp: Module, x: Array, power: float, /) -> Array:
     """A power, of whatever exponent, of square matrices.
+
+    SciPy estimates norms with NumPy's global random generator: the last digits of two calls may differ.
 
     Raises LinAlgError (there is none), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """

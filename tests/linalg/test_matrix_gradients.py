@@ -61,6 +61,7 @@ SQUARE = {
     "tensorinv": lambda x: linalg.tensorinv(regular(x)[None], 2),
     **{f"cond {p}": lambda x, p=p: linalg.cond(x, p) for p in (None, *NORMS)},
 }
+ESTIMATED = ("logm", "fractional_matrix_power")  # SciPy chooses their approximation with random numbers
 TALL = {
     "qr": lambda x: linalg.qr(x),
     "svd": lambda x: [one.abs() for one in linalg.svd(x, full_matrices=False)],
@@ -87,15 +88,15 @@ def leaf(shape, kind):
     return st.tensor(values).requires_grad_()
 
 
-def check(function, x):
-    assert gradcheck(function, (x,))
-    assert gradgradcheck(function, (x,))
+def check(function, x, nondet_tol=0.0):
+    assert gradcheck(function, (x,), nondet_tol=nondet_tol)
+    assert gradgradcheck(function, (x,), nondet_tol=nondet_tol)
 
 
 @pytest.mark.parametrize("kind", first(["real", "complex"]))
 @pytest.mark.parametrize("name", SQUARE)
 def test_gradients_of_square_matrices(name, kind):
-    check(SQUARE[name], leaf((3, 3), kind))
+    check(SQUARE[name], leaf((3, 3), kind), 1e-9 if name in ESTIMATED else 0.0)
 
 
 @pytest.mark.parametrize("kind", first(["real", "complex"]))
