@@ -24,7 +24,8 @@ def memory_stats() -> dict[str, int]:
     `heap`: memory of the default allocator, and memory that NumPy allocated for live tensors and storages. The latter
     is found by visiting all of them now, so that creating a tensor has no extra cost; memory used only by ndarrays is
     not included.
-    `shared`: blocks of the manager's memory that this process holds, including received ones.
+    `shared`: blocks of the manager's memory that this process holds, including received ones; of a queue, broadcast or
+    store the memory reserved for it.
     `mapped`: files, memory files and POSIX shared memory mapped by map allocators.
     `pinned`: page-locked memory for a GPU.
     `total`: the sum.

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 
 import shmtensor
+import shmtensor.multiprocessing
 from shmtensor.allocators import DefaultAllocator, MapAllocator, MapFlags
 
 KINDS = ("heap", "shared", "mapped", "pinned", "total")
@@ -50,6 +51,22 @@ def test_heap_peak_of_storages_needs_no_look():
     assert figures()["heap"] == before + 4000
     del storage
     assert figures()["heap"] == before
+
+
+def test_a_queue_counts_as_the_memory_reserved_for_it():
+    context = shmtensor.multiprocessing.get_context()
+    context.SimpleQueue().close()  # there is a client
+    before = figures()["shared"]
+    queue = context.SimpleQueue()
+    new = figures()["shared"] - before
+    assert 0 < new <= 1 << 20, "not the address space that it can grow into"
+    for _ in range(20_000):
+        queue.put(b"x" * 100)
+    grown = figures()["shared"] - before
+    assert new + 20_000 * 100 <= grown < 1 << 26
+    queue.close()
+    del queue
+    assert figures()["shared"] <= before
 
 
 def test_shared_and_mapped(tmp_path):

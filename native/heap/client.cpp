@@ -666,12 +666,21 @@ std::vector<std::uint64_t> Client::lost() {
     return found;
 }
 
+static std::uint64_t ring_reserved(const Segment& segment) {
+    const auto& header = *reinterpret_cast<const RingHeader*>(segment.payload);
+    return std::min(header.reserved_bytes.load(std::memory_order_relaxed), segment.payload_bytes);
+}
+
 Client::Stats Client::stats() {
     const std::lock_guard guard(private_);
     Stats stats{segments_.size(), heap_.segments().size(), 0, 0, heap_.reserved_bytes(), heap_.free_bytes()};
     for (const auto& [id, segment] : segments_) {
         stats.blocks += segment->held_count;
         if (segment->held_count == 0) continue;
+        if (segment->is_ring()) {  // its block is as long as the address space that a ring can grow into
+            if (segment->payload) stats.bytes += ring_reserved(*segment);
+            continue;
+        }
         for (const Block* block : segment->held) stats.bytes += block ? block->bytes : 0;
     }
     return stats;
