@@ -33,7 +33,8 @@ while answer.read1(1 << 20):
 @contextmanager
 def started(*arguments: str, output: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
     """A process that is killed at the end."""
-    process = subprocess.Popen([sys.executable, *arguments], stdout=output, text=True)
+    options = ["-P"] if sys.flags.safe_path else []  # else it could import a package that is not built from here
+    process = subprocess.Popen([sys.executable, *options, *arguments], stdout=output, text=True)
     try:
         yield process
     finally:
