@@ -1280,13 +1280,16 @@ class StoreRing:
     @property
     def spill_path(self) -> str: ...
     def choose(self) -> tuple[str, int] | None:
-        """Return key and version of the object that should be spilled first."""
+        """Return key and version of the object that should be spilled first; ("", 0): one was evicted instead."""
     def spill(self, key: str, version: int) -> int:
         """The object is in its file. Returns STORE_PUT, STORE_FULL, or STORE_EXISTS: it is used or gone."""
     def spilled(self) -> list[int]:
         """Return the versions of all spilled objects."""
-    def take_dropped(self) -> int:
-        """Return how many spilled objects were removed since the last call."""
+    writing: bool
+    """Whether a process writes files, or was killed while it did. The lock of the directory guards it."""
+    def take_dropped(self) -> list[int] | None:
+        """Return the versions of spilled objects that were removed since the last call; None: they are too many."""
+    def forget_dropped(self) -> None: ...
     def put(
         self,
         keys: list[str],

@@ -46,7 +46,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 5;
+constexpr std::uint32_t kLayoutVersion = 6;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;     // "SHMGROUP", little endian
 constexpr std::uint64_t kMetadataMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;      // "SHMRING*"
@@ -449,6 +449,7 @@ constexpr std::uint32_t kStoreLevels = 12;   // of the list in order
 constexpr std::uint32_t kStoreClasses = 96;  // of lengths of records
 constexpr std::uint32_t kMaxKeyBytes = 1024;
 constexpr std::uint32_t kMaxSpillPath = 1024;  // bytes, with the 0 at the end
+constexpr std::uint32_t kStoreDropped = 64;    // spilled objects that were removed, of which the versions are known
 
 struct StoreHeader {
     std::atomic<std::uint64_t> objects;    // (derived) present ones
@@ -459,20 +460,22 @@ struct StoreHeader {
     std::atomic<std::uint64_t> spilled;            // (derived) objects of which the content is in a file
     std::atomic<std::uint64_t> spilled_bytes;      // (derived)
     std::atomic<std::uint64_t> max_spilled_bytes;  // 0: none
-    std::atomic<std::uint64_t> dropped;            // spilled objects removed so far, whose files may be there still
+    std::atomic<std::uint64_t> dropped;            // spilled objects that were removed, whose files may be there still
     std::uint64_t next_version;                    // versions from here on were never given out
     std::uint64_t clock;                           // of uses
     // 1: a change is under way. This, `high` and `chains` are written in the order in which derive() relies on them.
     std::atomic<std::uint32_t> dirty;
-    std::atomic<std::uint32_t> high;            // units; S1
-    std::uint32_t hand;                         // units: the record at which the search for what may go continues
-    std::uint32_t evicts;                       // 1: objects that nobody uses make room for others; set by who made it
-    std::atomic<std::uint32_t> chains;          // hash chains in use
-    std::uint32_t removed;                      // (derived) first of the chain of removed records
-    std::uint32_t chunks[kStoreChunks];         // records with the first entries of hash chains
-    std::uint32_t in_order[kStoreLevels];       // (derived) first of the list of objects by key, on each level
-    std::uint32_t free_records[kStoreClasses];  // (derived) first of the free records of each class
-    char spill_path[kMaxSpillPath];             // directory of the files; empty: nothing is spilled
+    std::atomic<std::uint32_t> high;     // units; S1
+    std::uint32_t hand;                  // units: the record at which the search for what may go continues
+    std::uint32_t evicts;                // 1: objects that nobody uses make room for others; set by who made it
+    std::atomic<std::uint32_t> writing;  // 1: a process writes files, or was killed while it did; under their lock
+    std::atomic<std::uint32_t> chains;   // hash chains in use
+    std::uint32_t removed;               // (derived) first of the chain of removed records
+    std::uint64_t dropped_versions[kStoreDropped];  // of the first of `dropped`
+    std::uint32_t chunks[kStoreChunks];             // records with the first entries of hash chains
+    std::uint32_t in_order[kStoreLevels];           // (derived) first of the list of objects by key, on each level
+    std::uint32_t free_records[kStoreClasses];      // (derived) first of the free records of each class
+    char spill_path[kMaxSpillPath];                 // directory of the files; empty: nothing is spilled
 };
 static_assert(sizeof(StoreHeader) <= 3 * kPage);
 

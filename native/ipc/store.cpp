@@ -26,17 +26,22 @@ std::uint32_t levels_of(std::uint64_t hash) {
 
 // pre: in no list. What the object holds is released by release_removed().
 void Store::take_out(std::uint32_t at) {
+    StoreHeader& h = header();
     StoreRecord& r = record(at);
-    const bool holds_nothing = state(at) != StoreState::present;
-    if (state(at) == StoreState::spilled) add(header().dropped, 1);
+    const bool holds_nothing = state(at) != StoreState::present, has_file = state(at) == StoreState::spilled;
     r.word.store(record_word(holds_nothing ? StoreState::free : StoreState::removed),
                  std::memory_order_release);  // SYNC: record
     SHMTENSOR_POINT("store.removed");
+    if (has_file) {  // not before: the file of an object that is there still must not be named
+        const std::uint64_t dropped = h.dropped.load(std::memory_order_relaxed);
+        if (dropped < kStoreDropped) h.dropped_versions[dropped] = r.version;
+        add(h.dropped, 1);
+    }
     if (holds_nothing) {
         free_record(at);
     } else {
-        r.next = header().removed;
-        header().removed = at;
+        r.next = h.removed;
+        h.removed = at;
     }
 }
 
@@ -285,19 +290,20 @@ bool Store::transfer(std::span<const std::uint32_t> records, std::uint32_t slot,
 // replace.
 RingStatus Store::may_put(std::span<const NewObject> objects, IfPresent present, std::uint32_t slot, std::size_t* which,
                           std::uint64_t* bytes) const {
-    *bytes = 0;
+    std::uint64_t more = 0, less = 0;
     for (*which = 0; *which < objects.size(); ++*which) {
         const std::uint32_t known = find(objects[*which].key);
-        *bytes += objects[*which].message->bytes;
+        more += objects[*which].message->bytes;
         const bool there = known != 0 && is_there(known), reserved = known != 0 && is_reserved(known);
         if (present == IfPresent::seal &&
             !(reserved && is_mine(known, slot) && record(known).version == objects[*which].version))
             return RingStatus::empty;
         if (present == IfPresent::refuse && there) return RingStatus::exists;
         if (present != IfPresent::seal && reserved) return RingStatus::exists;
-        if (there && state(known) == StoreState::present) *bytes -= std::min(*bytes, message(known).bytes);
+        if (there && state(known) == StoreState::present) less += message(known).bytes;
     }
     *which = 0;
+    *bytes = more - std::min(more, less);
     return RingStatus::ok;
 }
 
@@ -336,6 +342,8 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
     if (const RingStatus released = release_removed(slot, cached); released == RingStatus::need_mapping)
         return leave(released);
     clear_some();
+    for (const NewObject& object : objects)
+        if (const std::uint32_t known = find(object.key)) clear(known);  // else its bytes would count, and stay
     std::uint64_t bytes = 0;
     if (const RingStatus may = may_put(objects, present, slot, which, &bytes); may != RingStatus::ok) return leave(may);
     const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
@@ -552,11 +560,27 @@ RingStatus Store::keys(std::string_view prefix, std::string_view after, Keys& fo
 RingStatus Store::choose(Found& found, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     lookup.missing = 0;
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    StoreHeader& h = header();
+    const std::uint64_t limit = h.max_spilled_bytes.load(std::memory_order_relaxed);
+    const auto fits = [&](std::uint32_t one) {
+        const std::uint64_t there = h.evicts != 0 ? 0 : h.spilled_bytes.load(std::memory_order_relaxed);
+        return limit == 0 || there + message(one).bytes <= limit;
+    };
     const std::uint32_t at = sample([&](std::uint32_t one) {
-        return state(one) == StoreState::present && !is_over(one) && record(one).pinned == 0 && !is_held(one, lookup);
+        return state(one) == StoreState::present && !is_over(one) && record(one).pinned == 0 &&
+               (h.evicts != 0 || fits(one)) && !is_held(one, lookup);
     });
     RingStatus result = at != 0 ? RingStatus::ok : lookup.missing != 0 ? RingStatus::need_mapping : RingStatus::empty;
-    if (at != 0 && found.key.capacity() < record(at).key_bytes) {
+    if (at != 0 && !fits(at)) {
+        begin_change();
+        add(h.evicted, 1);
+        unlink(at);
+        take_out(at);
+        changed();
+        release_removed(slot, lookup);
+        found.key.clear();
+        found.version = 0;
+    } else if (at != 0 && found.key.capacity() < record(at).key_bytes) {
         result = RingStatus::no_room;  // under a lock nothing is allocated
     } else if (at != 0) {
         found.key.assign(key_of(at));
@@ -582,6 +606,7 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
     const std::uint32_t known = find(key);
     if (!is_it(known)) return leave(RingStatus::empty);
     const std::uint64_t bytes = message(known).bytes, limit = h.max_spilled_bytes.load(std::memory_order_relaxed);
+    if (limit != 0 && bytes > limit) return leave(RingStatus::full);
     while (limit != 0 && h.spilled_bytes.load(std::memory_order_relaxed) + bytes > limit) {
         const std::uint32_t oldest = sample([&](std::uint32_t at) {
             return state(at) == StoreState::spilled && (is_over(at) || (h.evicts != 0 && record(at).pinned == 0));
@@ -619,6 +644,20 @@ RingStatus Store::spill(const StoreKey& key, std::uint64_t version, std::uint32_
     link(at);
     release_removed(slot, lookup);
     return leave(RingStatus::ok);
+}
+
+RingStatus Store::take_dropped(std::vector<std::uint64_t>& versions, std::uint32_t slot, SegmentLookup& lookup,
+                               unsigned patience_ms) {
+    if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
+    StoreHeader& h = header();
+    const std::uint64_t dropped = h.dropped.load(std::memory_order_relaxed);
+    const bool known = dropped <= std::min<std::size_t>(kStoreDropped, versions.capacity());
+    if (known) {
+        versions.assign(h.dropped_versions, h.dropped_versions + dropped);
+        h.dropped.store(0, std::memory_order_relaxed);
+    }
+    unlock();
+    return known ? RingStatus::ok : RingStatus::empty;
 }
 
 RingStatus Store::spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,

@@ -90,7 +90,8 @@ class Store {
                      SegmentLookup& lookup, unsigned patience_ms);
     RingStatus facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,
                      unsigned patience_ms);
-    // The object that should be spilled first. empty: none may.
+    // The object that should be spilled first; one that is more than all files may be is evicted, and its version is
+    // said to be 0. empty: none may.
     struct Found {
         std::string key;
         std::uint64_t version;
@@ -100,6 +101,11 @@ class Store {
     // somebody reads it. full: the files would be too many bytes, or it is more than all of them may be.
     RingStatus spill(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
                      unsigned patience_ms);
+    // The versions of spilled objects that were removed since the last call, as far as their files may be there still.
+    // pre: `versions` has a capacity of kStoreDropped. empty: there are too many, which stays so until the next sweep.
+    RingStatus take_dropped(std::vector<std::uint64_t>& versions, std::uint32_t slot, SegmentLookup& lookup,
+                            unsigned patience_ms);
+    void forget_dropped() { header().dropped = 0; }
     // The versions of all spilled objects, as far as the capacity of `versions` goes; no_room: `needed` would do.
     RingStatus spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,
                        SegmentLookup& lookup, unsigned patience_ms);

@@ -1,9 +1,11 @@
 // The binding of store.hpp: _native.StoreRing, the store in a ring.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -321,7 +323,19 @@ void make(PyStore& self, std::uint64_t max_bytes, bool evicts, const std::string
     self.store.make(max_bytes, evicts, spill_path, max_spilled_bytes);
 }
 
-// (key, version) of the object that should be spilled first; None: none may.
+// None: there are too many.
+std::optional<std::vector<std::uint64_t>> take_dropped(PyStore& self) {
+    std::vector<std::uint64_t> versions;
+    versions.reserve(kStoreDropped);
+    ClientLookup lookup(self.ring.self, kForever);
+    const RingStatus status = self.call(lookup, [&](unsigned patience) {
+        return self.store.take_dropped(versions, self.client().slot(), lookup, patience);
+    });
+    if (status != RingStatus::ok) return std::nullopt;
+    return versions;
+}
+
+// (key, version) of the object that should be spilled first, or ("", 0) after one was evicted; None: none may.
 nb::object choose(PyStore& self) {
     Store::Found found;
     found.key.reserve(kMaxKeyBytes);
@@ -387,7 +401,11 @@ void add_store(nb::module_& m) {
         .def("choose", &choose)
         .def("spill", &spill, nb::arg("key").none(), nb::arg("version"))
         .def("spilled", &spilled)
-        .def("take_dropped", [](PyStore& self) { return self.store.header().dropped.exchange(0); })
+        .def_prop_rw(
+            "writing", [](PyStore& self) { return self.store.header().writing != 0; },
+            [](PyStore& self, bool writing) { self.store.header().writing = writing; })
+        .def("take_dropped", &take_dropped)
+        .def("forget_dropped", [](PyStore& self) { self.store.forget_dropped(); })
         .def("put", &put_objects, nb::arg("keys"), nb::arg("values"), nb::arg("expires"), nb::arg("pinned"),
              nb::arg("present"), nb::arg("copies") = true, nb::arg("reservation") = 0)
         .def("get", &get_object, nb::arg("key").none(), nb::arg("version") = 0, nb::arg("timeout") = nb::none())

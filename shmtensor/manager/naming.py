@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic, sleep
 
 from shmtensor import errors
@@ -55,20 +56,19 @@ def open_or_create(
         return _await(manager, name, timeout or 0.0), False
     made = None
     while True:
-        block = None if create else manager.find(name)
+        block = manager.find(name)
+        if block is not None and create:
+            raise errors.NameTaken(
+                f"create=True, but the name {name[1:].decode()!r} already exists; leave out create to open it, or use "
+                "another name"
+            )
         if block is not None:
             return block, False
         if made is None:
             made = make()
-        try:
+        with suppress(errors.NameTaken):  # another process was faster
             manager.bind(name, made)
             return made, True
-        except errors.NameTaken:
-            if create:
-                raise errors.NameTaken(
-                    f"create=True, but the name {name[1:].decode()!r} already exists; leave out create to open it, "
-                    "or use another name"
-                ) from None
 
 
 def _await(manager: Manager, name: bytes, timeout: float) -> Block:

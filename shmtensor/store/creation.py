@@ -38,6 +38,7 @@ class Creation:
         self._seal = seal
         self._give_up = give_up
         self._tensor: Tensor | None = None
+        self._block: Block | None = None
         self._reservation = self._references = self._pid = 0
 
     def __enter__(self) -> Tensor:
@@ -46,19 +47,21 @@ class Creation:
         shape, dtype = self._form
         tensor: Tensor = creation.empty(shape, dtype=dtype).share_memory_()
         self._reservation = self._reserve()
-        self._tensor = tensor
+        self._tensor, self._shape, self._block = tensor, tensor.shape, _block_of(tensor)
         self._pid = os.getpid()
         self._references = _references(tensor)
         return tensor
 
     def __exit__(self, kind: type[BaseException] | None, _: object, traceback: TracebackType | None) -> None:
         tensor, self._tensor = self._tensor, None
-        assert tensor is not None
+        assert tensor is not None and self._block is not None
         if os.getpid() != self._pid:
             return  # a forked child; the object is its parent's
         try:
             if kind is None:
-                self.version = self._seal(tensor, self._is_known_elsewhere(tensor), self._reservation)
+                is_known = self._is_known_elsewhere(tensor)
+                content = tensor.detach() if tensor.requires_grad else tensor
+                self.version = self._seal(content, is_known, self._reservation)
                 tensor._array.flags.writeable = False
         finally:
             if self.version is None:
@@ -66,13 +69,19 @@ class Creation:
 
     def _is_known_elsewhere(self, tensor: Tensor) -> bool:
         """Return whether somebody might still write the memory: through a view, an array, or in another process."""
-        return _references(tensor) > self._references or _block_of(tensor).holds > 1
+        block = _block_of(tensor)
+        if block is None or block is not self._block or tensor.shape != self._shape:
+            raise InvalidArgument(
+                "the tensor of Store.create has got another shape or other memory; fill it in place, as with "
+                "t[...] = values or t.copy_(values)"
+            )
+        return _references(tensor) > self._references or block.holds > 1
 
 
-def _block_of(tensor: Tensor) -> Block:
+def _block_of(tensor: Tensor) -> Block | None:
     found: Any = tensor._array
-    while not isinstance(found, Block):
-        found = found.base
+    while found is not None and not isinstance(found, Block):
+        found = getattr(found, "base", None)
     return found
 
 

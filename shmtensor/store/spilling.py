@@ -8,6 +8,7 @@ sweep removes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -20,7 +21,7 @@ import numpy as np
 
 from .._tensor.core import Tensor
 from .._tensor.creation import from_numpy
-from ..errors import InvalidArgument, ShmTensorError
+from ..errors import InvalidArgument, OutOfMemory, ShmTensorError
 from ..files import load, save
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class ObjectDamaged(ShmTensorError):
 
 _OWNER: Final = "store.json"  # says whose files these are
 _OURS: Final = re.compile(r"(\d+)\.safetensors|\.\d+\.safetensors\.[0-9a-f]+\.tmp")
+
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _locked: Final[set[int]] = set()
 """Descriptors through which this process has the lock of a directory."""
@@ -56,7 +59,7 @@ class SpillDirectory:
         self.path = Path(path)
 
     def claim(self, owner: dict[str, Any], lives: Callable[[dict[str, Any]], bool]) -> None:
-        """Make this the directory of a new store, and remove the files of one that has ended. Blocks for the lock.
+        """Make this the directory of a new store, and remove the files of one that has ended. Called inside `making`.
 
         Args:
             owner: what is noted of the store.
@@ -67,39 +70,45 @@ class SpillDirectory:
         """
         note = self.path / _OWNER
         try:
-            with self.exclusive():
-                try:
-                    other = json.loads(note.read_bytes())
-                except FileNotFoundError:
-                    if any(_OURS.fullmatch(entry.name) for entry in self.path.iterdir()):
-                        raise InvalidArgument(
-                            f"spill={os.fspath(self.path)!r} has files that may be of another store; give an empty "
-                            "directory"
-                        ) from None
-                except ValueError:
-                    pass  # its writer was killed before the store was made
-                else:
-                    if isinstance(other, dict) and lives(other):
-                        raise InvalidArgument(
-                            f"spill={os.fspath(self.path)!r} belongs to the store {other.get('name')!r} of "
-                            f"{other.get('address')!r}; give each store a directory of its own, or delete {_OWNER} "
-                            "and the files there if that one has ended"
-                        )
-                note.write_text(json.dumps(owner))
-                self.sweep(())
+            try:
+                other = json.loads(note.read_bytes())
+            except FileNotFoundError:
+                if any(_OURS.fullmatch(entry.name) for entry in self.path.iterdir()):
+                    raise InvalidArgument(
+                        f"spill={os.fspath(self.path)!r} has files that may be of another store; give an empty "
+                        "directory"
+                    ) from None
+            except ValueError:
+                pass  # its writer was killed before the store was made
+            else:
+                if isinstance(other, dict) and lives(other):
+                    raise InvalidArgument(
+                        f"spill={os.fspath(self.path)!r} belongs to the store {other.get('name')!r} of "
+                        f"{other.get('address')!r}; give each store a directory of its own, or delete {_OWNER} "
+                        "and the files there if that one has ended"
+                    )
+            note.write_text(json.dumps(owner))
+            self.sweep(())
         except OSError as error:
             raise InvalidArgument(
                 f"spill={os.fspath(self.path)!r} cannot be used: {error.strerror}; give another path"
             ) from None
 
-    def create(self) -> None:
-        """Make the directory if there is none, with what is above it. Raises InvalidArgument: it cannot be used."""
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidArgument(
-                f"spill={os.fspath(self.path)!r} cannot be a directory: {error.strerror}; give another path"
-            ) from None
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Make the directory if there is none, and let one maker of a store in at a time. Blocks.
+
+        Raises InvalidArgument: it cannot be used.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(self.exclusive())
+            except OSError as error:
+                raise InvalidArgument(
+                    f"spill={os.fspath(self.path)!r} cannot be a directory: {error.strerror}; give another path"
+                ) from None
+            yield
 
     def file_of(self, version: int) -> Path:
         """Return the path of an object's file."""
@@ -124,18 +133,15 @@ class SpillDirectory:
 
     def write(self, version: int, value: Any) -> None:
         """Write an object's file. Blocks as writing does. Raises OSError."""
-        arrays: list[Any] = []
+        tensors: list[Tensor] = []
+        are_arrays: list[bool] = []
 
         def listed(leaf: Any) -> Tensor:
-            arrays.append(leaf)
-            return _tensor(leaf)
+            are_arrays.append(type(leaf) is np.ndarray)
+            tensors.append(_tensor(leaf))
+            return tensors[-1]
 
-        tree = _replaced(value, listed)
-        content = {
-            "value": tree,
-            "arrays": [type(leaf) is np.ndarray for leaf in arrays],
-            "sums": [_sum(leaf) for leaf in arrays],
-        }
+        content = {"value": _replaced(value, listed), "arrays": are_arrays, "sums": [_sum(one) for one in tensors]}
         save(content, self.file_of(version), format=_FORMAT)
 
     def read(self, version: int) -> Any:
@@ -144,15 +150,18 @@ class SpillDirectory:
         Raises:
             FileNotFoundError: there is none.
             ObjectDamaged: it is damaged, or cannot be read.
+            OSError, OutOfMemory: this process has no descriptor or no memory left for it.
         """
         path = self.file_of(version)
         try:
             found = load(path, mmap=True, format=_FORMAT)
             leaves = iter(zip(found["arrays"], found["sums"], strict=True))
             return _replaced(found["value"], lambda tensor: _checked(tensor, *next(leaves)))
-        except FileNotFoundError:
+        except (FileNotFoundError, OutOfMemory):
             raise
         except (ShmTensorError, OSError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in _PASSING:
+                raise  # the file is not at fault
             try:
                 path.stat()
             except FileNotFoundError:
@@ -163,6 +172,11 @@ class SpillDirectory:
                 f"the file {os.fspath(path)!r} of a spilled object cannot be used: {error}; delete the object or put "
                 "it again with replace=True"
             ) from None
+
+    def remove(self, version: int) -> None:
+        """Remove an object's file, if it is there."""
+        with contextlib.suppress(OSError):
+            self.file_of(version).unlink()
 
     def sweep(self, versions: Iterable[int]) -> None:
         """Remove the files of objects that are not among `versions`. Files of other names stay."""
@@ -189,13 +203,12 @@ def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
 def _tensor(leaf: Any) -> Tensor:
     if isinstance(leaf, Tensor):
         return leaf
-    return from_numpy(leaf if leaf.flags.writeable else leaf.copy())
+    return from_numpy(leaf if leaf.flags.writeable else leaf.copy(order="K"))
 
 
-def _sum(leaf: Any) -> int:
+def _sum(tensor: Tensor) -> int:
     """Return the CRC-32 of the elements as they lie in memory."""
-    array = leaf.numpy() if isinstance(leaf, Tensor) else leaf
-    return zlib.crc32(array.ravel("K").view(np.uint8).data)
+    return zlib.crc32(tensor.numpy().ravel("K").view(np.uint8).data)
 
 
 def _checked(tensor: Any, is_array: bool, expected: int) -> Any:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -42,6 +43,7 @@ from ..errors import (
     QuotaExceeded,
     ShmTensorError,
 )
+from ..ipc import reductions
 from ..ipc.queues import RingObject, shown
 from ..manager import client, protocol
 from ..manager.connection import Observer
@@ -169,9 +171,18 @@ class Store(RingObject):
         self._spill_limit = _bytes_of(spill_bytes, "spill_bytes")
         if self._spill_limit and not self._spill_path:
             raise InvalidArgument("spill_bytes needs spill, the directory of the files")
-        super().__init__((0, 0), name, create, timeout)
+        with self._making(name, create):
+            super().__init__((0, 0), name, create, timeout)
         if name is not None:
             self._manager.native.keep(self._ring.block)
+
+    def _making(self, name: str | None, create: bool | None) -> AbstractContextManager[None]:
+        """Let one process at a time make a store that spills to this directory: the others find it there."""
+        if not self._spill_path or not self._limit or create is False:
+            return nullcontext()
+        if name is not None and client.default().find(reductions.name_of(name)) is not None:
+            return nullcontext()
+        return SpillDirectory(self._spill_path).making()
 
     def _agree(self, ring: Ring, bounds: tuple[int, int], name: str | None) -> None:
         native = _native_of(ring)
@@ -179,9 +190,7 @@ class Store(RingObject):
             if self._spill_path and not self._limit:
                 raise InvalidArgument("spill needs max_bytes: objects go to files where memory has no room for them")
             if self._spill_path:
-                directory = SpillDirectory(self._spill_path)
-                directory.create()
-                directory.claim(self._noted(ring, name), _lives)
+                SpillDirectory(self._spill_path).claim(self._noted(ring, name), _lives)
             native.make(self._limit, self._evicts, self._spill_path, self._spill_limit)
         found = native.stats()
         for what, asked, there in (
@@ -305,7 +314,11 @@ class Store(RingObject):
         assert self._files is not None
         try:
             with self._files.exclusive():
+                if self._native.writing:  # whoever did failed, or was killed
+                    self._files.sweep(self._native.spilled())
+                self._native.writing = True
                 yield
+                self._native.writing = False
         except OSError as error:
             raise QuotaExceeded(
                 f"no room for {key!r} in {self._called}, and nothing can be spilled to "
@@ -332,6 +345,8 @@ class Store(RingObject):
             if chosen is None:
                 return False
             key, version = chosen
+            if not version:  # one that no file can have was evicted
+                return True
             if key in but:
                 self._native.touch(key, None, None)  # others go before it
                 continue
@@ -345,21 +360,27 @@ class Store(RingObject):
             status = self._native.spill(key, version)
             if status == STORE_PUT:
                 return True
-            self._files.file_of(version).unlink(missing_ok=True)
+            self._files.remove(version)
             if status == STORE_FULL:
                 return False
         return False
 
     def _remove_files(self) -> None:
         """Remove the files of spilled objects that are not in the store any more."""
-        if self._files is not None and self._native.stats().dropped:
+        if self._files is None or not self._native.stats().dropped:
+            return
+        versions = self._native.take_dropped()
+        if versions is None:
             self._sweep()
+        else:
+            for version in versions:
+                self._files.remove(version)
 
     def _sweep(self) -> None:
         """Remove files that the table does not name, while nobody else writes one."""
         assert self._files is not None
         with suppress(OSError), self._files.exclusive(waits=False):
-            self._native.take_dropped()
+            self._native.forget_dropped()
             self._files.sweep(self._native.spilled())
 
     def _read(self, key: str, version: int | None, spilled: int) -> Any:
@@ -452,6 +473,7 @@ class Store(RingObject):
         Raises:
             ObjectNotFound: there is none, or not in time.
             ObjectDamaged: it is spilled, and its file is missing or damaged.
+            OSError: it is spilled, and this process has no descriptor left to open its file.
             SegmentLost: its memory was lost with its writer and the manager.
             InvalidArgument, LockTimeout, ClientUnavailable, ManagerError: see `shmtensor.errors`.
         """
@@ -461,7 +483,7 @@ class Store(RingObject):
             except Spilled as problem:
                 return self._read(key, version, problem.args[0])
         except KeyError:
-            waited = "" if timeout is None else f" (waited {timeout:g} s)"
+            waited = "" if timeout is None else f" (waited {max(0, timeout):g} s)"
             of_version = "" if version is None else f" of version {version}"
             raise ObjectNotFound(f"no object {key!r}{of_version} is in {self._called}{waited}") from None
         except (Refused, BlockGone, LockBusy) as problem:
@@ -470,7 +492,7 @@ class Store(RingObject):
     def delete(self, key: str) -> bool:
         """Remove the object of a key. Processes that have it keep it. Returns whether there was one.
 
-        Blocks only for other processes that write objects to files, in a store that spills.
+        Does not block.
         """
         there = self._native.remove(key)
         self._remove_files()
@@ -480,7 +502,7 @@ class Store(RingObject):
         """Remove all objects whose time is over, and return how many.
 
         They cannot be got anyway; but their memory is free only with this, when room is needed, or after later puts.
-        Blocks as `delete`.
+        Does not block.
         """
         expired = self._native.expire()
         self._remove_files()
@@ -547,7 +569,7 @@ class Store(RingObject):
             prefix: of the keys.
             timeout: seconds without a change after which it ends; None: never.
         """
-        if timeout is not None and not isinstance(timeout, Real):
+        if timeout is not None and (not isinstance(timeout, Real) or timeout != timeout):
             raise InvalidArgument(f"timeout must be seconds, or None, not {timeout!r}")
         seen = self._native.changes()
         known, ends = self._versions(prefix)
@@ -657,9 +679,13 @@ def _path_of(spill: str | os.PathLike[str]) -> str:
 
 
 def _version(version: int) -> int:
-    if not (isinstance(version, int) and 0 < version < 1 << 64):
+    try:
+        number = operator.index(version)
+    except TypeError:
+        number = 0
+    if not 0 < number < 1 << 64 or isinstance(version, bool):
         raise InvalidArgument(f"version must be an int from 1 on, as put returns it, not {version!r}")
-    return version
+    return number
 
 
 def _refusals(keys: list[str], values: list[Any]) -> str:
@@ -677,8 +703,8 @@ def _expiry(ttl: float | None) -> int:
     if ttl is None:
         return 0
     try:
-        valid = 0 <= ttl < 1e9
-    except TypeError:
+        valid = bool(0 <= ttl < 1e9)
+    except (TypeError, ValueError):
         valid = False
     if not valid:
         raise InvalidArgument(f"ttl must be 0 or more seconds, below 1e9, or None, not {ttl!r}")

@@ -8,7 +8,9 @@ import os
 import resource
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +87,102 @@ def test_what_is_left_of_the_dead_is_swept(store: Store) -> None:
     fill(store, 10)
     (store._files.path / "999999.safetensors").write_bytes(b"left")
     (store._files.path / "mine.txt").write_bytes(b"not the store's")
-    before = files(store)
-    store.put("k00", 1, replace=True)
-    store.delete(next(key for key in store if store.stat(key).spilled))
-    assert "999999.safetensors" not in files(store) and "mine.txt" in files(store) and len(files(store)) < len(before)
+    store._native.writing = True  # as who was killed leaves it
+    fill_more(store)
+    assert "999999.safetensors" not in files(store) and "mine.txt" in files(store) and not store._native.writing
+    assert len(files(store)) == store.stats().spilled + 1
+
+
+def test_a_removal_does_not_look_at_all_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, 10)
+    assert store._files is not None
+    monkeypatch.setattr(store._files, "sweep", None)
+    for key in [key for key in store if store.stat(key).spilled]:
+        there = len(files(store))
+        assert store.delete(key) and len(files(store)) == there - 1
+    assert not files(store)
+
+
+def test_many_removals_at_once(tmp_path: Path) -> None:
+    store = Store(max_bytes=5_000, spill=tmp_path)
+    store.put_many({f"k{i}": i for i in range(3)})
+    for i in range(100):
+        store.put(f"e{i}", st.zeros(600), ttl=0 if i % 2 else 1000)
+    for i in range(100):
+        store.put(f"s{i}", st.zeros(600))
+    for i in range(100):
+        store.touch(f"s{i}", ttl=0)
+    assert store.expire() > 64
+    assert len(files(store)) == store.stats().spilled
+
+
+@pytest.mark.parametrize("layout", [np.asfortranarray, lambda a: a.copy().T, lambda a: a.T[::-1], lambda a: a[:, 1]])
+@pytest.mark.parametrize("nested", [False, True])
+def test_arrays_of_any_layout_come_back(tmp_path: Path, layout: Any, nested: bool) -> None:
+    array = layout(np.arange(600.0).reshape(20, 30))
+    store = Store(max_bytes=6_000, spill=tmp_path)
+    store.put("it", {"a": [array]} if nested else array)
+    store.put("other", np.zeros(5_900, np.uint8))
+    assert store.stat("it").spilled
+    found = store.get("it")
+    assert ((found["a"][0] if nested else found) == array).all()
+
+
+def test_an_object_that_no_file_can_have(tmp_path: Path) -> None:
+    store = Store(max_bytes=100_000, spill=tmp_path / "a", spill_bytes=15_000)
+    store.put("large", np.zeros(50_000, np.uint8))
+    for i in range(9):
+        store.put(f"k{i}", np.zeros(5_000, np.uint8))
+    store.put("next", np.zeros(9_000, np.uint8))
+    assert "large" not in store and store.stats().evicted == 1 and len(store) == 10
+    kept = Store(max_bytes=100_000, spill=tmp_path / "b", spill_bytes=15_000, evict=None)
+    kept.put("large", np.zeros(50_000, np.uint8))
+    for i in range(9):
+        kept.put(f"k{i}", np.zeros(5_000, np.uint8))
+    for i in range(2):
+        kept.put(f"next{i}", np.zeros(5_000, np.uint8))
+    assert len(kept) == 12 and kept.stats().spilled == 2 and not kept.stat("large").spilled
+    with pytest.raises(errors.QuotaExceeded, match="evict=None"):
+        kept.put("last", np.zeros(20_000, np.uint8))
+
+
+def test_those_who_open_it_at_once_make_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for i in range(5):
+            path, barrier = tmp_path / str(i), threading.Barrier(4)
+
+            def opened(path: Path = path, barrier: threading.Barrier = barrier) -> Store:
+                barrier.wait(60)
+                return Store("at_once", max_bytes=10_000, spill=path)
+
+            stores = [one.result(60) for one in [threads.submit(opened) for _ in range(4)]]
+            stores[0].put(str(i), i)
+            assert [list(store) for store in stores] == [[str(i)]] * 4
+            stores.pop().destroy()
+            stores.clear()
+            gc.collect()
+
+
+def test_create_of_one_that_exists(tmp_path: Path) -> None:
+    store = Store("spills", max_bytes=10_000, spill=tmp_path / "a")
+    for other in ("a", "b"):
+        with pytest.raises(errors.NameTaken, match="already exists"):
+            Store("spills", create=True, max_bytes=10_000, spill=tmp_path / other)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    store.destroy()
+
+
+def test_without_descriptors_nothing_counts_as_damaged(store: Store) -> None:
+    fill(store, 10)
+    spilled = next(key for key in store if store.stat(key).spilled)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            store.get(spilled)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    check(store, int(spilled[1:]))
 
 
 def test_pinned_and_held_objects_stay_in_memory(store: Store) -> None:
@@ -154,7 +248,7 @@ def test_a_directory_that_vanishes(store: Store) -> None:
     for key in resident:
         if key.startswith("k"):
             check(store, int(key[1:]))
-    store._files.create()
+    store._files.path.mkdir()
     fill_more(store)
 
 

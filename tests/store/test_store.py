@@ -724,3 +724,41 @@ def test_the_store_killed_at_every_point() -> None:
 def test_random_kills() -> None:
     done = program("store", "storm", "300")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_key_is_put_again_after_its_time() -> None:
+    store = Store(max_bytes=100_000)
+    for i in range(60):
+        store.put(f"k{i}", i)
+    store.put("it", np.zeros(60_000, np.uint8), ttl=0)
+    for i in range(4):
+        store.put(f"more{i}", i)
+    store.put("it", np.ones(60_000, np.uint8))
+    found = store.stats()
+    assert found.objects == 65 and found.evicted == 0 and found.expired == 1
+
+
+def test_replaced_objects_make_room_in_any_order() -> None:
+    large, small = np.zeros(90_000, np.uint8), np.zeros(10, np.uint8)
+    for keys in ("ab", "ba"):
+        store = Store(max_bytes=100_000)
+        store.put("a", large)
+        store.put_many({key: small if key == "a" else large for key in keys}, replace=True)
+        assert list(store) == ["a", "b"]
+
+
+def test_a_watch_without_a_time() -> None:
+    with pytest.raises(errors.InvalidArgument, match="timeout must be seconds"):
+        Store().watch(timeout=float("nan"))
+
+
+@pytest.mark.parametrize("replaced", [lambda t: setattr(t, "data", st.ones(3)), lambda t: t.set_(st.ones(3))])
+def test_memory_that_is_replaced_is_not_sealed(replaced: Any) -> None:
+    store = Store()
+    with pytest.raises(errors.InvalidArgument, match="fill it in place"), store.create("it", 3) as tensor:
+        replaced(tensor)
+    assert not len(store)
+    with store.create("it", 3) as tensor:
+        tensor.fill_(1).requires_grad_()
+    found = store.get("it")
+    assert not found.requires_grad and found.sum().item() == 3
