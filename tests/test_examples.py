@@ -198,11 +198,11 @@ def test_a_learner_goes_on_when_a_worker_is_killed(place: Place, tmp_path: Path)
     process = place.start("actor_learner.py", "--workers", "2", "--steps", "150", "--plot", str(plot))
     os.kill(pids_of(process)[1], signal.SIGKILL)
     output, errors = process.communicate(timeout=BOUND)
-    assert process.returncode == 1
     assert re.search(r"^worker 1 was killed; its place is taken by pid \d+$", errors, re.MULTILINE), errors
-    assert re.search(r"actor_learner: test score \d+\.\d is below 475", errors)
-    assert [figures[-1] for _, figures in read_table(output)] == [1]
-    assert plot.exists()
+    ((_, (_, _, score, replaced)),) = read_table(output)
+    assert replaced == 1 and plot.exists()
+    assert process.returncode == (score < 475)  # so few steps are rarely enough
+    assert bool(re.search(r"actor_learner: test score \d+\.\d is below 475", errors)) == (score < 475)
 
 
 @pytest.mark.exhaustive

@@ -31,7 +31,7 @@ sys.stdin.readline()
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     profile = tmp_path_factory.mktemp("profile")
@@ -43,6 +43,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made.set_script_timeout(BOUND)
     yield made
     made.quit()
+
+
+@pytest.fixture
+def browser(here: World, chromium: Any) -> Iterator[Any]:
+    """Leaves the page before its server ends: else it would try to connect again, during the next test."""
+    yield chromium
+    chromium.get("about:blank")
+    chromium.get_log("browser")
 
 
 def page_of(here: World, *options: str) -> str:

@@ -176,15 +176,18 @@ class World:
 
     def managers(self) -> list[int]:
         """Pids of the managers that serve in this directory."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and is_alive(int(entry.name)):
+        found: list[int] = []
+        is_complete = False
+        while not found and not is_complete:
+            is_complete = True
+            for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
                 try:
-                    words = (entry / "cmdline").read_bytes()
-                except OSError:
+                    words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                except OSError:  # it has ended; its child, a successor, may be younger than the list
+                    is_complete = False
                     continue
-                if os.fsencode(self.directory) in words and b"shmtensor.manager" in words:
-                    found.append(int(entry.name))
+                if os.fsencode(self.directory) in words and b"shmtensor.manager" in words and is_alive(pid):
+                    found.append(pid)
         return found
 
 
