@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import json
 import os
 import sys
@@ -136,7 +137,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     if options.all:
         return _status_all(options)
-    with observe(options.address) as observer:
+    with observe(options.address, ANSWER_SECONDS) as observer:
         figures = json.loads(observer.document(protocol.Stats()))
     say(options, figures, display.status(figures))
     return 0
@@ -147,7 +148,7 @@ def _status_all(options: argparse.Namespace) -> int:
     found: list[dict[str, Any]] = []
     for address in sockets(directory):
         try:
-            with Observer(address, 5.0) as observer:
+            with Observer(address, ANSWER_SECONDS) as observer:
                 found.append(json.loads(observer.document(protocol.Stats())))
         except ShmTensorError as problem:
             found.append({"address": address, "error": str(problem)})
@@ -157,7 +158,7 @@ def _status_all(options: argparse.Namespace) -> int:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    with observe(options.address) as observer:
+    with observe(options.address, ANSWER_SECONDS) as observer:
         document = json.loads(observer.document(protocol.List()))
     say(options, document, display.listing(document))
     return 0
@@ -229,6 +230,8 @@ _COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "restart"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0 done, 1 refused or no manager runs, 2 wrong usage."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # paths may have bytes that are no text
     words = sys.argv[1:] if arguments is None else arguments
     options = _parser(words[0] if words else "").parse_args(words)
     try:

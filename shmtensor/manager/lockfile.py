@@ -8,6 +8,7 @@ Clients and managers use it to find out whether a manager serves an address.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -97,21 +98,27 @@ def is_still(path: bytes, found: os.stat_result) -> bool:
     return (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
 
 
+def open_regular(path: bytes) -> int:
+    """Open a file for reading and return the descriptor. Does not block. Raises OSError, also if it is not regular."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return fd
+
+
 def head(path: bytes, nbytes: int = 100) -> bytes | None:
     """Read the first bytes of the file at `path`: b"" if there is none, None if it cannot be read or is not a file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_regular(path)
     except FileNotFoundError:
         return b""
     except OSError:
         return None
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            return None
         data = os.pread(fd, nbytes, 0)
         # After a power failure, data that was being written may be zeros.
-        return data if found.st_size > nbytes or data.strip(b"\0") else b""
+        return data if os.fstat(fd).st_size > nbytes or data.strip(b"\0") else b""
     except OSError:
         return None
     finally:

@@ -45,9 +45,9 @@ def parse_size(text: str) -> int:
 
 def _read(path: str) -> str:
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return ""
 
 
@@ -59,10 +59,16 @@ def available() -> int | None:
     return None
 
 
+def command_line(pid: int) -> str:
+    """Return the command line of a process, in one line of printable characters; empty if it is not visible."""
+    words = _read(f"/proc/{pid}/cmdline").replace("\0", " ").split() if pid > 0 else []
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(words))
+
+
 def command_of(pid: int) -> str:
-    """Return the command line of a process, shortened to one line; empty if it is not visible."""
-    words = " ".join(_read(f"/proc/{pid}/cmdline").replace("\0", " ").split()) if pid > 0 else ""
-    return words if len(words) <= 60 else words[:57] + "..."
+    """Return the command line of a process, shortened to 60 letters; empty if it is not visible."""
+    line = command_line(pid)
+    return line if len(line) <= 60 else line[:57] + "..."
 
 
 def _holders(listing: dict[str, Any]) -> list[tuple[int, str]]:

@@ -271,6 +271,18 @@ def test_names_left_in_dev_shm(tree: Tree) -> None:
     assert finding.state == "ok", "they belong to another user"
 
 
+def test_journals_that_are_no_files(tree: Tree) -> None:
+    tree.write({"dev/shm/torch_1_77": ""})
+    (tree.runtime / "directory.journal").mkdir()
+    os.mkfifo(tree.runtime / "fifo.journal")
+    (tree.root / "file").write_text("group 5\nshm /torch_1_77 8\n")
+    (tree.runtime / "link.journal").symlink_to(tree.root / "file")
+    before = set(Path("/proc/self/fd").iterdir())
+    (finding,) = files.left_names(tree.machine(uid=os.geteuid()))
+    assert finding.state == "warning" and "torch_1_77" in finding.found
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
 def test_processes_whose_descriptors_may_not_be_read(tree: Tree, here: World) -> None:
     for pid in (8, 9):
         (tree.root / f"proc/{pid}/fd").mkdir(parents=True)
@@ -376,6 +388,27 @@ def test_files_in_the_way_and_a_socket_that_somebody_else_serves(here: World) ->
         with pytest.raises(BlockingIOError):
             listener.setblocking(False)
             listener.accept()  # a connection would have had systemd start a manager
+
+
+def test_paths_that_are_no_text(here: World) -> None:
+    odd = os.fsdecode(b"z\xff")
+    (here.directory / f"{odd}.sock.lock").touch()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(here.directory / f"{odd}2.sock"))
+        listener.listen()
+        (stale,) = examined(here)["stale files"]
+    assert stale["found"].startswith(f"no manager runs for {odd}.sock.lock in ")
+    done = here.command("doctor")
+    assert done.returncode in (0, 1) and not done.stderr and r"z\udcff.sock.lock" in done.stdout
+    place = {address.RUNTIME_VARIABLE: str(here.directory / odd)}
+    (directory,) = examined(here, **place)["directory"]
+    assert directory["found"].startswith(f"{here.directory / odd} does not exist yet")
+    done = here.command("doctor", env=place)
+    assert done.returncode in (0, 1) and not done.stderr and r"/z\udcff does not exist yet" in done.stdout
+    (here.directory / odd).mkdir(0o700)
+    os.mkfifo(here.directory / odd / "x.journal")
+    (directory,) = examined(here, **place)["directory"]
+    assert directory["state"] == "ok"
 
 
 @pytest.mark.exhaustive

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from manager_world import BOUND, World, line_of, tell, until
 
-from shmtensor.manager import client, display
+from shmtensor.manager import cli, client, display, shortage
+from shmtensor.manager.monitor import leaks
 
 
 @pytest.fixture
@@ -76,6 +79,40 @@ def test_ls(here: World, user: client.Manager) -> None:
     assert here.command("gc", "--in-flight", "0").stdout.startswith("released 1 tickets in flight")
     assert "nothing is in flight" in here.command("ls").stdout
     del kept
+
+
+def test_command_lines_that_are_no_text(here: World, user: client.Manager) -> None:
+    code = "from shmtensor.manager import client\nb = client.default().allocate(64)\nprint(flush=True)\ninput()"
+    program = here.script(code, os.fsdecode(b"a\xffb"), "\x1b[31mred")
+    assert line_of(program) == ""
+    assert shortage.command_line(program.pid).endswith(" a\ufffdb ?[31mred")
+    rows = [line for line in here.command("ls").stdout.splitlines() if f"pid {program.pid} " in line]
+    assert any("python" in row for row in rows), rows
+
+
+def test_paths_that_are_no_text(here: World) -> None:
+    address = here.directory / os.fsdecode(b"z\xff.sock")
+    here.serve(address=address)
+    done = here.command("status")
+    assert done.returncode == 0 and r"z\udcff.sock" in done.stdout
+    assert json.loads(here.command("status", "--json").stdout)["address"] == str(address)
+
+
+@pytest.mark.parametrize("command", ["status", "ls", "leaks"])
+def test_looks_give_a_stopped_manager_up_early(
+    here: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    for module in (cli, leaks):
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    address = os.fsdecode(here.serve())
+    here.server.send_signal(signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        assert cli.main([command, "--address", address]) == 1
+        assert time.monotonic() - begun < BOUND
+    finally:
+        here.server.send_signal(signal.SIGCONT)
+    assert "within 0.2 s" in capsys.readouterr().err
 
 
 def test_gc_json(here: World, user: client.Manager) -> None:

@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import re
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -19,12 +21,13 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from manager_world import BOUND, ROOT, World, kill, line_of, tell, until
-from prometheus_client import parser
+from prometheus_client import CollectorRegistry, parser
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from tiers import first
 
 from shmtensor.manager import client
-from shmtensor.manager.monitor import metrics, openmetrics
+from shmtensor.manager.monitor import endpoint, metrics, openmetrics, serving
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 LABELS = {"kind", "name", "version", "protocol", "layout"}
@@ -294,6 +297,94 @@ def test_only_get_of_metrics_is_answered(here: World, url: str) -> None:
         assert get(url, path)[0] == status, path
     for method in "POST", "HEAD", "PUT":
         assert get(url, method=method)[0] == 501, method
+
+
+class Slow(Collector):
+    """Figures that a scrape waits for."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.go_on = threading.Event()
+
+    def collect(self) -> list[Any]:
+        self.asked.release()
+        assert self.go_on.wait(BOUND)
+        return []
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def served(slow: Slow) -> Iterator[endpoint.Endpoint]:
+    """An endpoint whose answers wait for `slow`."""
+    made = CollectorRegistry()
+    slow.go_on.set()
+    made.register(slow)  # collects once
+    made_at = endpoint.Endpoint("127.0.0.1", 0, made)
+    thread = threading.Thread(target=made_at.serve_forever, args=(0.02,))
+    thread.start()
+    yield made_at
+    slow.go_on.set()
+    made_at.shutdown()
+    made_at.server_close()
+    thread.join(BOUND)
+
+
+def test_idle_connections_are_bounded(served: endpoint.Endpoint) -> None:
+    where = ("127.0.0.1", served.server_port)
+    idle = [socket.create_connection(where, BOUND) for _ in range(3 * serving.MAX_WAITING)]
+    try:
+        until(lambda: len(served._waiting) <= serving.MAX_WAITING, "older connections to be closed")
+        until(lambda: threading.active_count() < 2 * serving.MAX_WAITING, "their threads to end")
+        assert idle[0].recv(1) == b""
+        assert get(served.url)[0] == 200
+    finally:
+        for one in idle:
+            one.close()
+    until(lambda: not served._waiting, "the connections to be forgotten")
+
+
+def test_a_request_must_be_complete_in_time(served: endpoint.Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", served.server_port), BOUND) as slow_one:
+        slow_one.sendall(b"GET /metrics HTTP/1.1\r\n")
+        deadline = time.monotonic() + BOUND
+        while not select.select([slow_one], [], [], 0.05)[0]:
+            assert time.monotonic() < deadline
+            slow_one.sendall(b"X")
+
+
+def test_scrapes_that_wait_are_bounded(served: endpoint.Endpoint, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "answers", threading.BoundedSemaphore(2))
+    while slow.asked.acquire(blocking=False):
+        pass
+    slow.go_on.clear()
+    found: list[int] = []
+    waiting = [threading.Thread(target=lambda: found.append(get(served.url)[0])) for _ in range(2)]
+    for one in waiting:
+        one.start()
+        assert slow.asked.acquire(timeout=BOUND)
+    assert get(served.url)[0] == 503
+    slow.go_on.set()
+    for one in waiting:
+        one.join(BOUND)
+    assert found == [200, 200]
+    assert get(served.url)[0] == 200
+
+
+def test_requests_that_are_too_large(served: endpoint.Endpoint) -> None:
+    assert get(served.url, "/metrics?" + "x" * serving.MAX_HEAD_BYTES)[0] == 431
+
+
+def test_no_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise AssertionError("a name was looked up")
+
+    monkeypatch.setattr(socket, "getfqdn", refuse)
+    endpoint.Endpoint("127.0.0.1", 0, CollectorRegistry()).server_close()
 
 
 def test_ipv6_loopback(here: World) -> None:

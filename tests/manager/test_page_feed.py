@@ -17,7 +17,7 @@ from forged import BLOCKS_HIGH, HOLDS_HIGH
 from manager_world import BOUND, World, kill, line_of, tell, until
 
 from shmtensor import _native
-from shmtensor.manager import client, connection, protocol
+from shmtensor.manager import client, connection, protocol, ring_kinds
 from shmtensor.manager.monitor.page import live
 from shmtensor.manager.monitor.page.picture import ROW_BYTES, Picture, apply, difference, is_empty
 from shmtensor.manager.monitor.page.sampler import Sampler
@@ -230,6 +230,11 @@ def picture_of(blocks: bytes, **tables: dict[str, Any]) -> Picture:
 
 def row(number: int) -> bytes:
     return struct.pack("<IIQII", number, 1 << 8 | 1, 64, 1, 1)
+
+
+def test_objects_of_stores_are_no_messages() -> None:
+    rings = {"1": {"kind": ring_kinds.QUEUE, "messages": 3}, "2": {"kind": ring_kinds.STORE, "messages": 100}}
+    assert picture_of(b"", rings=rings).totals()[4] == 3
 
 
 def test_a_frame_has_only_what_changed() -> None:

@@ -121,6 +121,31 @@ def test_playing_ends(tmp_path: Path) -> None:
     assert len(picture.tables["clients"]) == 100
 
 
+@pytest.mark.parametrize(("count", "start"), [(100, 9.9), (100, 50.0), (1, 0.0)])
+def test_playing_from_the_end_ends_at_once(tmp_path: Path, count: int, start: float) -> None:
+    frames = recording.Replay(str(made(tmp_path / "recording", count))).frames(start, 1.0)
+    first, then = next(frames), next(frames)
+    assert first is not None and first["reset"] and first["end"] is True
+    assert then is None
+
+
+def test_a_last_frame_that_changes_nothing_ends_it_too(tmp_path: Path) -> None:
+    path = made(tmp_path / "recording", 2)
+    path.write_text(path.read_text() + '{"t": 1000.2, "now": 2}\n')
+    frames = recording.Replay(str(path)).frames(0.1, 100.0)
+    assert "end" not in (next(frames) or {})
+    last = next(frames)
+    assert last is not None and last["end"] is True
+
+
+def test_a_recording_that_changes_while_it_is_played(tmp_path: Path) -> None:
+    path = made(tmp_path / "recording")
+    replay = recording.Replay(str(path))
+    path.write_text("[" * 100_000)
+    with pytest.raises(FileDamaged, match="was changed while it is played"):
+        next(replay.frames())
+
+
 def test_the_timeline_of_a_long_recording_keeps_peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "POINTS", 10)
     path = tmp_path / "recording"
@@ -155,6 +180,9 @@ DAMAGED = {
         '{"shmtensor_recording": 1}\n{"t": 1.0, "now": 1, "reset": true, "segments": {"1": {}}}\n', "line 2",
     ),
     "a time that is not one": ('{"shmtensor_recording": 1}\n{"t": Infinity, "now": 1, "reset": true}\n', "line 2"),
+    "a deep line": ('{"shmtensor_recording": 1}\n{"t": ' + "[" * 100_000 + "\n", "line 2: it is nested"),
+    "no number": ('{"shmtensor_recording": 1}\n' + FULL[:-1] + ', "x": NaN}\n', "line 2: NaN is not a number"),
+    "a number that is too large": ('{"shmtensor_recording": 1}\n' + FULL[:-1] + ', "x": 1e999}\n', "line 2: 1e999"),
     "bytes": ("\0\x01\x02\n" * 5, "line 1"),
 }  # fmt: skip
 

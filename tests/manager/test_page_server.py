@@ -14,6 +14,7 @@ import pytest
 from manager_world import BOUND, until
 from tiers import first
 
+from shmtensor.manager.monitor import serving as bounds
 from shmtensor.manager.monitor.page import server as page
 
 
@@ -133,6 +134,11 @@ def test_own_hosts(serving: page.Server, host: str) -> None:
     assert get(serving, host=host.format(port=serving.server_port))[0] == 200
 
 
+def test_clients_leave_the_default_port_out() -> None:
+    assert page._hosts(80) - page._hosts(8080) >= {"127.0.0.1", "localhost", "[::1]", "127.0.0.1:80"}
+    assert page._hosts(8080) == {"127.0.0.1:8080", "localhost:8080", "[::1]:8080"}
+
+
 def test_no_host_and_two_hosts(serving: page.Server) -> None:
     target = f"/?token={serving.token}".encode()
     own = b"Host: 127.0.0.1:%d\r\n" % serving.server_port
@@ -198,7 +204,7 @@ def test_requests_that_are_not_http(serving: page.Server) -> None:
 
 
 def test_requests_that_are_too_large(serving: page.Server) -> None:
-    long = "x" * page.MAX_HEAD_BYTES
+    long = "x" * bounds.MAX_HEAD_BYTES
     for target, more in ((f"/?token={long}", ""), (None, f"X: {long}\r\n"), (None, "X: y\r\n" * 4000)):
         assert get(serving, target, more=more)[0] == 431
     assert get(serving, more="X: y\r\n" * 150)[0] in (400, 431)
@@ -214,7 +220,7 @@ def test_a_request_in_pieces(serving: page.Server) -> None:
 
 def test_requests_that_stay_incomplete_are_closed(serving: page.Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a client that sends another byte whenever its connection might be taken for idle."""
-    monkeypatch.setattr(page, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(bounds, "REQUEST_SECONDS", 0.5)
     with connect(serving) as silent, connect(serving) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\n")
         deadline = time.monotonic() + BOUND
@@ -236,8 +242,8 @@ def test_many_idle_connections(serving: page.Server, most: int) -> None:
             idle.append(connect(serving))
             if at % 500 == 499:
                 assert get(serving)[0] == 200
-        until(lambda: len(serving._waiting) <= page.MAX_WAITING, "older connections to be closed")
-        until(lambda: threading.active_count() < 2 * page.MAX_WAITING, "threads of closed connections to end")
+        until(lambda: len(serving._waiting) <= bounds.MAX_WAITING, "older connections to be closed")
+        until(lambda: threading.active_count() < 2 * bounds.MAX_WAITING, "threads of closed connections to end")
         assert get(serving)[0] == 200
     finally:
         for sock in idle:

@@ -64,6 +64,27 @@ input()
 """
 
 
+def in_flight(here: World) -> str:
+    """What the table of groups says, in two spaces or more from its neighbours."""
+    header, row = tables_of(here.command("top", "--once", "--table", "groups").stdout)[0]
+    end = header.index("IN FLIGHT") + len("IN FLIGHT")
+    return row[:end].split()[-1]
+
+
+def test_messages_and_pickles_are_in_flight(here: World, user: client.Manager) -> None:
+    kept = user.allocate(100)
+    user.ticket(kept)
+    user.bind(b"/kept", kept)
+    program = here.script(
+        "import shmtensor as st, shmtensor.multiprocessing as mp\n"
+        "queue = mp.Queue()\nqueue.put(st.zeros(10))\nqueue.put(st.zeros(10))\nprint(flush=True)\ninput()"
+    )
+    assert line_of(program) == ""
+    assert in_flight(here) == "3"
+    assert "released 1 tickets" in here.command("gc", "--in-flight", "0").stdout
+    assert in_flight(here) == "2"
+
+
 def test_stores_and_who_holds_what_is_in_them(here: World, user: client.Manager) -> None:
     program = here.script(STORE, env={"SHMTENSOR_SITES": "1"})
     assert line_of(program) == ""
@@ -78,6 +99,9 @@ def test_stores_and_who_holds_what_is_in_them(here: World, user: client.Manager)
     assert len(held) == 3 and all("<string>:5" in line for line in held)
     assert sum("/features" in line for line in held) == 2
     assert sum(str(program.pid) in line for line in held) == 1
+    (group,) = json.loads(here.command("top", "--once", "--json").stdout)["groups"]
+    assert {row["kind"] for row in group["holders"]} == {"client", "message", "name"}
+    assert in_flight(here) == "0", "a store keeps what it has"
 
 
 def test_json_is_one_document_with_all(here: World, user: client.Manager) -> None:

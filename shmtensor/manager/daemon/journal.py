@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 
-from shmtensor.manager.lockfile import head
+from shmtensor.manager.lockfile import head, open_regular
 
 KEEP_LINES = 4_096
 """A journal with fewer lines is never rewritten."""
@@ -51,10 +51,10 @@ def is_free(path: bytes) -> bool:
 
 
 def read(path: bytes) -> Past:
-    """Return the journal at `path`; an empty one if there is none."""
+    """Return the journal at `path`; an empty one if there is none, or no regular file. Does not block."""
     past = Past()
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             lines = file.read().split(b"\n")
     except OSError:
         return past

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from prometheus_client import MetricsHandler
 
 from shmtensor.errors import InvalidArgument
+from shmtensor.manager.monitor.serving import BoundedHandler, BoundedServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,27 +20,33 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 PATH = "/metrics"
-IDLE_SECONDS = 10.0
-"""A connection that sends nothing for this long is closed."""
+MAX_ANSWERS = 64
+"""Scrapes at a time; a further one is refused."""
 
 
-class _Handler(MetricsHandler):
+class _Handler(BoundedHandler, MetricsHandler):
     """Answers in the format that the Accept header asks for: OpenMetrics, or Prometheus' older text format."""
 
-    timeout = IDLE_SECONDS
+    server: Endpoint
 
     def do_GET(self) -> None:  # noqa: N802
-        if urlsplit(self.path).path == PATH:
-            super().do_GET()
+        if urlsplit(self.path).path != PATH:
+            self.refuse(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}")
+        elif not self.server.answers.acquire(blocking=False):
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{MAX_ANSWERS} scrapes wait for an answer")
         else:
-            self.send_error(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}")
+            try:
+                super().do_GET()
+            finally:
+                self.server.answers.release()
 
 
-class Endpoint(ThreadingHTTPServer):
-    """A server of the metrics, with a thread for each connection."""
+class Endpoint(BoundedServer):
+    """A server of the metrics."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         """Listen at an IP address and port (0: any free one). Raises InvalidArgument: it is not possible."""
+        self.answers = threading.BoundedSemaphore(MAX_ANSWERS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler.factory(registry))

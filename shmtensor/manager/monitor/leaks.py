@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from shmtensor.manager import display
 from shmtensor.manager.monitor.snapshot import take
-from shmtensor.manager.monitor.tables import ring_text, shortened
-from shmtensor.manager.selection import observe, seconds
+from shmtensor.manager.monitor.tables import ring_text, shortened, stores
+from shmtensor.manager.selection import ANSWER_SECONDS, observe, seconds
 from shmtensor.manager.shortage import size
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the old holds. Returns 0 also if there are some. Raises ShmTensorError."""
-    with observe(options.address) as observer:
+    with observe(options.address, ANSWER_SECONDS) as observer:
         snapshot = take(observer, pss=False, sampled=True)
     groups, unlisted = old_holds(snapshot, options.older), unlisted_holds(snapshot, options.older)
     if options.json:
@@ -79,9 +79,9 @@ def old_holds(snapshot: Snapshot, older: float) -> list[Group]:
     commands = {row.slot: row.command for row in snapshot.processes}
     kinds = {ring.segment: ring.kind for ring in snapshot.rings}
     groups: dict[tuple[object, ...], list[Hold]] = {}
-    stores = _stores(snapshot)
+    kept = stores(snapshot)
     for hold in snapshot.holds:
-        if hold.age_seconds >= older and hold.kind != "name" and hold.ring not in stores:
+        if hold.age_seconds >= older and hold.kind != "name" and hold.ring not in kept:
             key = (hold.kind, hold.slot, hold.ring, kinds.get(hold.segment, "block"), hold.site)
             groups.setdefault(key, []).append(hold)
     found = [
@@ -100,20 +100,15 @@ def old_holds(snapshot: Snapshot, older: float) -> list[Group]:
     return sorted(found, key=lambda group: (-group.bytes, -group.oldest_seconds))
 
 
-def _stores(snapshot: Snapshot) -> set[int | None]:
-    """Return the rings that are stores: these keep what they have on purpose."""
-    return {ring.number for ring in snapshot.rings if ring.kind == "Store"}
-
-
 def unlisted_holds(snapshot: Snapshot, older: float) -> list[Unlisted]:
     """Return the owners of whom holds are missing in the list that may be at least `older` seconds old."""
     listed: dict[tuple[object, ...], list[float]] = {}
     for hold in snapshot.holds:
         listed.setdefault((hold.kind, hold.slot, hold.ring), []).append(hold.age_seconds)
     found = []
-    stores = _stores(snapshot)
+    kept = stores(snapshot)
     for holder in snapshot.holders:
-        if holder.kind == "name" or holder.ring in stores:
+        if holder.kind == "name" or holder.ring in kept:
             continue
         ages = listed.get((holder.kind, holder.slot, holder.ring), [])
         missing = holder.blocks - len(ages)

@@ -9,6 +9,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from shmtensor.manager.shortage import command_line
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,7 +43,7 @@ def look(pid: int, start_time: int, pss: bool) -> ProcessFacts | None:
     if stat is None or int(stat[19]) != start_time:
         return None
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - start_time / _TICKS
-    return ProcessFacts(_command(pid), max(0.0, age), _threads(pid), _pss(pid) if pss else None)
+    return ProcessFacts(command_line(pid), max(0.0, age), _threads(pid), _pss(pid) if pss else None)
 
 
 def _read(path: str) -> bytes:
@@ -56,11 +58,6 @@ def _stat(path: str) -> list[bytes] | None:
     """Return the fields of a `stat` file from the third, the state, on."""
     fields = _read(path).rpartition(b")")[2].split()
     return fields or None
-
-
-def _command(pid: int) -> str:
-    words = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").split()
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(words))
 
 
 def _threads(pid: int) -> dict[str, int]:

@@ -159,8 +159,15 @@ def ring_text(number: int, snapshot: Snapshot) -> str:
     return f"{found.kind if found else 'ring'} {number}{name}"
 
 
+def stores(snapshot: Snapshot) -> set[int | None]:
+    """Return the rings that are stores: these keep what they have on purpose."""
+    return {ring.number for ring in snapshot.rings if ring.kind == "Store"}
+
+
 def _in_flight(snapshot: Snapshot) -> int:
-    return sum(one.blocks for one in snapshot.holders if one.kind != "client")
+    """Count the blocks in pickles, and in messages but for the objects of stores."""
+    kept = stores(snapshot)
+    return sum(one.blocks for one in snapshot.holders if one.kind in ("ticket", "message") and one.ring not in kept)
 
 
 TABLES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from contextlib import suppress
@@ -25,7 +26,7 @@ def runtime_directory(machine: Machine) -> list[Finding]:
     """Check owner, mode, file system and length of the runtime directory."""
     name, path = "directory", Path(machine.directory)
     other = f"set {addresses.RUNTIME_VARIABLE} to another directory"
-    if len(str(path / "manager.sock").encode()) > MAX_ADDRESS_BYTES:
+    if len(os.fsencode(path / "manager.sock")) > MAX_ADDRESS_BYTES:
         advice = f"sockets have at most {MAX_ADDRESS_BYTES} bytes: {other} with a shorter path"
         return [Finding(name, "problem", f"{path} is too long", advice)]
     try:
@@ -87,7 +88,7 @@ def _listening(machine: Machine) -> set[str]:
 def _is_held(machine: Machine, sock: Path) -> bool:
     """Whether the process that a lock file names is alive and has it open."""
     lock = f"{sock}.lock"
-    found = lockfile.head(lock.encode()) or b""
+    found = lockfile.head(os.fsencode(lock)) or b""
     if not lockfile.is_life(found):
         return False
     try:
@@ -115,7 +116,7 @@ def left_names(machine: Machine) -> list[Finding]:
     known = {
         shm.decode(errors="replace").lstrip("/")
         for path in Path(machine.directory).glob("*.journal")
-        for shm in journal.read(str(path).encode()).shm
+        for shm in journal.read(os.fsencode(path)).shm
     }
     findings = []
     listed, others = [entry for entry in left if entry in known], [entry for entry in left if entry not in known]

@@ -78,9 +78,9 @@ class Machine:
         return Path(self.root, path)
 
     def text(self, path: str) -> str | None:
-        """Return the content of a file below the root; None if it cannot be read."""
+        """Return the content of a file below the root, its bytes as in paths; None if it cannot be read."""
         try:
-            return self.path(path).read_text(errors="replace")
+            return os.fsdecode(self.path(path).read_bytes())
         except OSError:
             return None
 

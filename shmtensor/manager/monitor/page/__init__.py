@@ -12,7 +12,7 @@ from shmtensor.errors import InvalidArgument
 from shmtensor.manager.monitor.page.live import Live
 from shmtensor.manager.monitor.page.recording import Recorder, Replay
 from shmtensor.manager.monitor.page.server import Server
-from shmtensor.manager.selection import observe
+from shmtensor.manager.selection import ANSWER_SECONDS, observe
 
 MAX_RATE = 30.0
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if options.replay:
         source = Replay(options.replay)
     else:
-        with observe(options.address) as observer:  # so that a wrong address is said now
+        with observe(options.address, ANSWER_SECONDS) as observer:  # so that a wrong address is said now
             source = Live(observer.address, options.rate)
     try:
         server = Server(source, options.port)

@@ -23,6 +23,8 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from math import isfinite
 
+from shmtensor.manager.ring_kinds import STORE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -59,12 +61,13 @@ class Picture:
     def totals(self) -> list[float]:
         """Return a point of the timeline: t, live bytes, reserved bytes, live blocks, messages in queues."""
         segments = self.tables["segments"].values()
+        queues = [row for row in self.tables["rings"].values() if row.get("kind") != STORE]
         return [
             self.t,
             sum(row["live"] for row in segments),
             sum(row["reserved"] for row in segments),
             sum(row["blocks"] for row in segments),
-            sum(row["messages"] for row in self.tables["rings"].values()),
+            sum(row["messages"] for row in queues),
         ]
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from bisect import bisect_right
+from math import isfinite
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -117,7 +118,7 @@ class Replay:
             if not line.endswith(b"\n"):
                 break
             try:
-                frame = json.loads(line)
+                frame = _parsed(line)
                 if number == 1:
                     if frame["shmtensor_recording"] != VERSION:
                         raise ValueError(f"it has version {frame['shmtensor_recording']}, and not {VERSION}")
@@ -144,22 +145,24 @@ class Replay:
     def frames(self, start: float = 0.0, speed: float = 1.0) -> Iterator[Frame | None]:
         """Yield frames from `start` seconds on, `speed` times as fast as recorded; the first has all tables.
 
-        After the end, None is yielded once a second.
+        The last one has `end`. After it, None is yielded once a second.
         """
         begun = monotonic()
         with Path(self._path).open("rb") as file:
             picture = Picture()
             at = self._advance(file, picture, -1, self._times[0] + start)
             replay = {"start": self._times[0], "seconds": self.seconds, "speed": speed}
-            yield difference(None, picture) | {"history": self._history, "replay": replay}
+            first = difference(None, picture) | {"history": self._history, "replay": replay}
+            has_ended = at == len(self._times) - 1
+            yield first | {"end": True} if has_ended else first
             said = monotonic()
             while True:
                 sleep(PLAY_SECONDS)
                 before = picture.copy()
                 at = self._advance(file, picture, at, self._times[0] + start + speed * (monotonic() - begun))
                 frame = difference(before, picture)
-                if at == len(self._times) - 1 and not is_empty(frame):
-                    frame["end"] = True
+                if at == len(self._times) - 1 and not has_ended:
+                    has_ended = frame["end"] = True
                 if not is_empty(frame):
                     said = monotonic()
                     yield frame
@@ -174,10 +177,25 @@ class Replay:
         for number in range(max(at + 1, key), last + 1):
             file.seek(self._places[number])
             try:
-                apply(picture, json.loads(file.readline()))
+                apply(picture, _parsed(file.readline()))
             except ValueError:
                 raise FileDamaged(f"the recording {self._path} was changed while it is played") from None
         return max(at, last)
+
+
+def _parsed(line: bytes) -> Any:
+    """Return what a line has. Raises ValueError: it is not JSON, or no JSON that can be sent on."""
+    try:
+        return json.loads(line, parse_float=_number, parse_constant=_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text} is not a number")
+    return value
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:

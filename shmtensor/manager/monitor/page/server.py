@@ -1,26 +1,20 @@
 """The page's HTTP server: GET of a fixed table of paths, on the loopback, for those who have the token.
 
 Requests are checked in this order: size, Host, method, token, path. A browser that another site tricks into a request
-has another Host or no token (DNS rebinding; forged requests). HTTP/1.0: one request for each connection.
+has another Host or no token (DNS rebinding; forged requests).
 """
 
 from __future__ import annotations
 
 import hmac
-import io
 import json
 import secrets
-import socket
-import socketserver
 import sys
-import threading
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import monotonic
 from urllib.parse import parse_qsl
 
 from shmtensor.errors import ShmTensorError
+from shmtensor.manager.monitor.serving import BoundedHandler, BoundedServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,16 +29,10 @@ if TYPE_CHECKING:
 
 
 HOST = "127.0.0.1"
-MAX_WAITING = 64
-"""Connections without a complete request; a further one closes the oldest of them."""
+DEFAULT_PORT = 80
+"""Of HTTP."""
 MAX_STREAMS = 16
 """Streams of events at a time."""
-MAX_HEAD_BYTES = 16 << 10
-"""Size of a request with its headers."""
-REQUEST_SECONDS = 5.0
-"""A request must be complete this long after its connection."""
-SEND_SECONDS = 10.0
-"""A client that takes nothing for this long is disconnected."""
 MAX_SPEED = 100.0
 """Of a replay, as a multiple of the recorded time."""
 
@@ -70,11 +58,8 @@ _FILES = {
 }
 
 
-class Server(ThreadingHTTPServer):
+class Server(BoundedServer):
     """Serves the page of one source. `serve_forever` blocks; other threads may use `url`, and call `shutdown`."""
-
-    request_queue_size = 4096
-    block_on_close = False
 
     def __init__(self, source: Source, port: int = 0) -> None:
         """Listen on the loopback at `port` (0: one that is free). Raises OSError: the port is in use."""
@@ -85,37 +70,14 @@ class Server(ThreadingHTTPServer):
             path: ((folder / name).read_bytes().replace(b"{{token}}", self.token.encode()), kind)
             for path, (name, kind) in _FILES.items()
         }
-        self._lock = threading.Lock()
-        self._waiting: dict[socket.socket, None] = {}  # oldest first
         self._streams = 0
         super().__init__((HOST, port), Handler)
-        self.hosts = {f"{host}:{self.server_port}" for host in (HOST, "localhost", "[::1]")}
+        self.hosts = _hosts(self.server_port)
 
     @property
     def url(self) -> str:
         """The address of the page, with its token."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
-
-    def server_bind(self) -> None:
-        """Bind without looking the host's name up, which may ask a name server."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own. Too many that wait: the oldest of them is closed."""
-        with self._lock:
-            self._waiting[request] = None
-            crowded = next(iter(self._waiting)) if len(self._waiting) > MAX_WAITING else None
-            if crowded is not None:
-                del self._waiting[crowded]
-                _end(crowded)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
-        with self._lock:
-            self._waiting.pop(request, None)
-            super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing about connections that broke. Another error goes to stderr; one that is not ours is a bug."""
@@ -124,11 +86,6 @@ class Server(ThreadingHTTPServer):
             print(f"shmtensor-manager: {problem}", file=sys.stderr)
         elif not isinstance(problem, OSError):
             super().handle_error(request, client_address)
-
-    def has_request(self, request: socket.socket) -> None:
-        """Note that a connection has sent a complete request."""
-        with self._lock:
-            self._waiting.pop(request, None)
 
     def start_stream(self) -> bool:
         """Count a stream of events. False: there are too many."""
@@ -144,71 +101,35 @@ class Server(ThreadingHTTPServer):
             self._streams -= 1
 
 
-def _end(connection: socket.socket) -> None:
-    """Let the thread that reads from a connection find its end. The thread closes it."""
-    with suppress(OSError):  # the other side was faster
-        connection.shutdown(socket.SHUT_RDWR)
+def _hosts(port: int) -> set[str]:
+    """Return what the header Host of a request may be. Clients leave the default port out."""
+    names = (HOST, "localhost", "[::1]")
+    return {f"{name}:{port}" for name in names} | (set(names) if port == DEFAULT_PORT else set())
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(BoundedHandler):
     """One connection, with one request."""
 
     server: Server
-    server_version = "shmtensor"
-    sys_version = ""
-
-    def handle(self) -> None:
-        """Read one request and answer it. Blocks up to REQUEST_SECONDS for it."""
-        head = self._read_head()
-        self.server.has_request(self.connection)
-        self.connection.settimeout(SEND_SECONDS)
-        self.rfile = io.BytesIO(head)
-        self.close_connection = True
-        if head:
-            self.handle_one_request()
-
-    def _read_head(self) -> bytes:
-        """Return what the client sent up to the empty line, or MAX_HEAD_BYTES of it; empty if it did not finish."""
-        deadline = monotonic() + REQUEST_SECONDS
-        head = bytearray()
-        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < MAX_HEAD_BYTES:
-            left = deadline - monotonic()
-            if left <= 0:
-                return b""
-            self.connection.settimeout(left)
-            try:
-                part = self.connection.recv(MAX_HEAD_BYTES - len(head))
-            except TimeoutError:
-                return b""
-            if not part:
-                return b""
-            head += part
-        return bytes(head)
 
     def parse_request(self) -> bool:
         """Parse the request and check it, before its method is looked up. False: it was refused."""
-        self.request_version = "HTTP/1.0"
-        self.command = self.requestline = ""
-        if len(self.rfile.getbuffer()) >= MAX_HEAD_BYTES:  # type: ignore[attr-defined]
-            return self._refuse(431, f"a request has at most {MAX_HEAD_BYTES} bytes")
         if not super().parse_request():
             return False
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0].strip().lower() not in self.server.hosts:
-            return self._refuse(421, "the Host of the request is not this page's")
+            return self.refuse(421, "the Host of the request is not this page's")
         if self.command != "GET":
-            return self._refuse(405, "only GET is allowed")
+            return self.refuse(405, "only GET is allowed")
         path, _, query = self.path.partition("?")
         try:
             self.query = dict(parse_qsl(query, max_num_fields=8))
         except ValueError:
-            return self._refuse(400, "too many fields in the query")
+            return self.refuse(400, "too many fields in the query")
         if not hmac.compare_digest(self.query.get("token", "").encode("utf-8", "replace"), self.server.token.encode()):
-            return self._refuse(
-                403, "the token is missing or wrong; open the URL that `shmtensor-manager page` printed"
-            )
+            return self.refuse(403, "the token is missing or wrong; open the URL that `shmtensor-manager page` printed")
         if path != "/events" and path not in self.server.files:
-            return self._refuse(404, "there is no such path")
+            return self.refuse(404, "there is no such path")
         self.path = path
         return True
 
@@ -216,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
         """Go on without asking for a body, which no request has."""
         return True
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         """Answer a request that was checked."""
         if self.path == "/events":
             self._stream()
@@ -230,10 +151,10 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             start = speed = -1.0
         if not (0 <= start < float("inf") and 0 < speed <= MAX_SPEED):
-            self._refuse(400, f"from is a number of seconds, and speed a number up to {MAX_SPEED:g}")
+            self.refuse(400, f"from is a number of seconds, and speed a number up to {MAX_SPEED:g}")
             return
         if not self.server.start_stream():
-            self._refuse(503, f"the page is open {MAX_STREAMS} times; close one of them")
+            self.refuse(503, f"the page is open {MAX_STREAMS} times; close one of them")
             return
         try:
             self.send_response(200)
@@ -259,14 +180,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
 
-    def _refuse(self, status: int, text: str) -> bool:
+    def refuse(self, status: int, text: str) -> bool:
         """Answer with an error. Returns False, for `parse_request`."""
         self._answer(status, text.encode() + b"\n", "text/plain")
         return False
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that cannot be parsed, without repeating any of it."""
-        self._refuse(code, "the request cannot be understood")
+        self.refuse(code, "the request cannot be understood")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: requests contain the token."""
