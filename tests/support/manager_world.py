@@ -180,7 +180,7 @@ class World:
         is_complete = False
         while not found and not is_complete:
             is_complete = True
-            for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+            for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
                 try:
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
                 except OSError:  # it has ended; its child, a successor, may be younger than the list
