@@ -571,7 +571,8 @@ RingStatus Store::choose(Found& found, std::uint32_t slot, SegmentLookup& lookup
                (h.evicts != 0 || fits(one)) && !is_held(one, lookup);
     });
     RingStatus result = at != 0 ? RingStatus::ok : lookup.missing != 0 ? RingStatus::need_mapping : RingStatus::empty;
-    if (at != 0 && !fits(at)) {
+    const bool evicted = at != 0 && !fits(at);
+    if (evicted) {
         begin_change();
         add(h.evicted, 1);
         unlink(at);
@@ -587,6 +588,7 @@ RingStatus Store::choose(Found& found, std::uint32_t slot, SegmentLookup& lookup
         found.version = record(at).version;
     }
     unlock();
+    if (evicted) tell();
     return result;
 }
 

@@ -94,7 +94,7 @@ class Store {
     // said to be 0. empty: none may.
     struct Found {
         std::string key;
-        std::uint64_t version;
+        std::uint64_t version = 0;
     };
     RingStatus choose(Found& found, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     // The content of this version is in its file: the memory is free for others. empty: it is there no more, or
