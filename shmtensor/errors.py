@@ -110,6 +110,10 @@ class SegmentLost(ShmTensorError, ConnectionError):
     """The memory is lost: its sender and manager ended before this process mapped it, or it was truncated."""
 
 
+class ConnectionLost(ShmTensorError, ConnectionError):
+    """The other end of a channel ended, cannot be reached, or refused this one; the message has the reason."""
+
+
 class ManagerError(ShmTensorError, ConnectionError):
     """The manager cannot be reached, refused this client, or broke the connection."""
 

@@ -26,6 +26,7 @@
 //   done       the count of task_done()
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it
+//   commit     the message that has the number
 //   dirty      what of a store follows from its records
 //   high       that the records before it are whole
 //   chains     where the hash chains before it lie
@@ -46,7 +47,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 6;
+constexpr std::uint32_t kLayoutVersion = 7;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;     // "SHMGROUP", little endian
 constexpr std::uint64_t kMetadataMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;      // "SHMRING*"
@@ -304,6 +305,10 @@ constexpr Shape shape_of(bool dedicated) {
 //   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
 //   R5  with no undo record, head.bytes is tail.bytes as it was before the oldest message inside (but for a message
 //       whose memory was lost: until the next one is taken)
+//   R6  with no undo record, the commit number of an end is that of the last message that was put or taken with one
+//
+// A commit number is what a process that moves messages to or from somewhere else calls the message: the next such
+// process reads it and knows how far the one before it came, wherever that was killed.
 //
 // A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who
 // died, and the taker undoes it first. The manager undoes what a dead client left before it releases that client's
@@ -326,12 +331,16 @@ constexpr std::uint64_t position_word(std::uint32_t units, std::uint32_t count) 
     return std::uint64_t{units} << 32 | count;
 }
 
-// position << 32 | slot << 8 | 1; 0: nothing to undo. Written by the holder of the lock, before the first hold moves.
+// position << 32 | slot << 8 | numbered << 1 | 1; 0: nothing to undo. Written by the holder of the lock, before the first
+// hold moves. Numbered: the commit number changes as well.
 struct Undo {
     std::atomic<std::uint64_t> word;
 };
-constexpr std::uint64_t undo_word(std::uint32_t units, std::uint32_t slot) {
-    return std::uint64_t{units} << 32 | std::uint64_t{slot} << 8 | 1;
+constexpr std::uint64_t undo_word(std::uint32_t units, std::uint32_t slot, bool numbered = false) {
+    return std::uint64_t{units} << 32 | std::uint64_t{slot} << 8 | (numbered ? 3 : 1);
+}
+constexpr bool is_numbered(std::uint64_t word) {
+    return (word & 2) != 0;
 }
 constexpr std::uint32_t undo_slot(std::uint64_t word) {
     return static_cast<std::uint32_t>(word >> 8) & 0xffffff;
@@ -344,6 +353,8 @@ struct RingEnd {
     std::atomic<std::uint32_t> asleep;  // 1: somebody may sleep until `at` moves; written without the lock, too
     Undo undo;
     std::atomic<std::uint64_t> bytes;  // of all messages that passed here, but for the one that is just being put
+    std::atomic<std::uint64_t> commit_number;  // R6; 0: of none
+    std::uint64_t commit_before;               // with a numbered undo record: what commit_number was
 };
 static_assert(sizeof(RingEnd) == 2 * kLine);
 
@@ -408,6 +419,7 @@ struct ReaderRow {
     Position cursor;  // of what it reads next; under head.lock
 };
 static_assert(sizeof(ReaderRow) == 16 && kMaxSlots <= 1u << 16);
+// A row of slot 0 is nobody's process: it stays until somebody who knows its word clears it.
 constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint16_t serial, std::uint32_t slot) {
     return std::uint64_t{generation} << 32 | std::uint64_t{serial} << 16 | slot;
 }

@@ -19,6 +19,7 @@ std::uint32_t Broadcast::rows() const {
 bool Broadcast::lives(std::uint64_t owner) const {
     const std::uint32_t slot = reader_slot(owner);
     if (slot >= kMaxSlots) return false;
+    if (slot == 0) return true;
     const std::uint64_t word = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
     const SlotState state = state_of(word);
     return generation_of(word) == static_cast<std::uint32_t>(owner >> 32) &&
@@ -46,6 +47,27 @@ Broadcast::Lag Broadcast::find_lagging(std::uint64_t head, std::uint32_t but) {
 
 RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
                            bool from_oldest) {
+    const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
+    return join_as(reader_word(generation_of(me), ++last_serial, slot), reader, slot, lookup, patience_ms, from_oldest);
+}
+
+RingStatus Broadcast::join_kept(Reader& reader, std::uint64_t id, std::uint32_t slot, SegmentLookup& lookup,
+                                unsigned patience_ms) {
+    const std::uint64_t owner =
+        reader_word(static_cast<std::uint32_t>(id >> 16), static_cast<std::uint16_t>(id), 0);
+    for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
+        if (row(i).owner.load(std::memory_order_acquire) != owner) continue;  // SYNC: rows
+        reader.row = i;
+        reader.owner = owner;
+        reader.next = count_of(row(i).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
+        reader.missed = reader.skipped = 0;
+        return RingStatus::ok;
+    }
+    return join_as(owner, reader, slot, lookup, patience_ms, false);
+}
+
+RingStatus Broadcast::join_as(std::uint64_t owner_word, Reader& reader, std::uint32_t slot, SegmentLookup& lookup,
+                              unsigned patience_ms, bool from_oldest) {
     RingHeader& h = ring_.header();
     CachedLookup cached(lookup);
     if (const RingStatus taken = ring_.take(End::head, slot, cached, patience_ms); taken != RingStatus::ok)
@@ -67,8 +89,7 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
         if (index == high) h.readers_high.store(high + 1, std::memory_order_release);  // SYNC: rows
         SHMTENSOR_POINT("broadcast.join.placed");
         reader.row = index;
-        const std::uint64_t me = group_.slot(slot).word.load(std::memory_order_acquire);  // SYNC: slot
-        reader.owner = reader_word(generation_of(me), ++last_serial, slot);
+        reader.owner = owner_word;
         reader.next = count_of(from);
         reader.missed = reader.skipped = 0;
         mine.owner.store(reader.owner, std::memory_order_release);  // SYNC: rows
@@ -109,6 +130,29 @@ RingStatus Broadcast::read(EncodedMessage& encoded, Reader& reader, Next next, s
         if (result == RingStatus::full) lookup.missing = cached.missing;
         if (result != RingStatus::no_room) return result;
         encoded.make_room(needed);
+    }
+}
+
+RingStatus Broadcast::peek(Run& run, const Reader& reader, const Run::Bounds& most, std::uint32_t slot,
+                           SegmentLookup& lookup, unsigned patience_ms) {
+    run.frames.holds.clear();
+    if (lag(reader) == 0) return RingStatus::empty;
+    RingHeader& h = ring_.header();
+    for (;;) {
+        CachedLookup cached(lookup);
+        if (const RingStatus taken = ring_.take(End::head, slot, cached, patience_ms); taken != RingStatus::ok)
+            return taken;
+        EncodedMessage::Room needed;
+        RingStatus result = RingStatus::empty;
+        if (has(reader)) {
+            const std::uint64_t cursor = row(reader.row).cursor.word.load(std::memory_order_relaxed);
+            const std::uint64_t tail = h.tail.at.word.load(std::memory_order_acquire);  // SYNC: tail
+            result = ring_.gather(run, most, cursor, tail, slot, cached, patience_ms, needed);
+        }
+        drop_lock(h.head.lock);
+        if (cached.missing != 0) lookup.missing = cached.missing;
+        if (result != RingStatus::no_room) return result;
+        run.frames.make_room(needed);
     }
 }
 
@@ -225,6 +269,10 @@ RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_
 std::uint32_t Broadcast::lag(const Reader& reader) const {
     const std::uint32_t next = count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
     return count_of(ring_.header().tail.at.word.load(std::memory_order_acquire)) - next;               // SYNC: tail
+}
+
+std::uint32_t Broadcast::next(const Reader& reader) const {
+    return count_of(row(reader.row).cursor.word.load(std::memory_order_acquire));  // SYNC: cursor
 }
 
 std::uint64_t Broadcast::missed(const Reader& reader) const {

@@ -42,6 +42,10 @@ class Broadcast {
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
     RingStatus join(Reader& reader, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms, bool from_oldest);
+    // A row that belongs to no process: it stays until leave(). `id`, not 0, tells it from others; whoever knows it takes
+    // the row over, and reads on from its cursor. full: there are kReaders.
+    RingStatus join_kept(Reader& reader, std::uint64_t id, std::uint32_t slot, SegmentLookup& lookup,
+                         unsigned patience_ms);
     void leave(const Reader& reader);      // waits for nobody; those who wait for room look again
     bool has(const Reader& reader) const;  // the row is still this reader's
 
@@ -50,12 +54,16 @@ class Broadcast {
     // first. empty also when it has left.
     RingStatus read(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
+    // What a reader reads next, copied as by Ring::peek(); its cursor stays.
+    RingStatus peek(Run& run, const Reader& reader, const Run::Bounds& most, std::uint32_t slot, SegmentLookup& lookup,
+                    unsigned patience_ms);
     // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
     // none. `taken`: as Ring::taken() was before the put that found no room.
     RingStatus drop(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
 
-    std::uint32_t lag(const Reader& reader) const;  // messages that it has not read
+    std::uint32_t lag(const Reader& reader) const;   // messages that it has not read
+    std::uint32_t next(const Reader& reader) const;  // number of the first of them
     std::uint64_t missed(const Reader& reader) const;
     int await(const Reader& reader, std::uint64_t timeout_ns);  // as Ring::await_message
 
@@ -68,6 +76,8 @@ class Broadcast {
     const char* check() const;
 
    private:
+    RingStatus join_as(std::uint64_t owner, Reader& reader, std::uint32_t slot, SegmentLookup& lookup,
+                       unsigned patience_ms, bool from_oldest);
     ReaderRow& row(std::uint32_t index) const { return reinterpret_cast<ReaderRow*>(ring_.at_ + kReadersAt)[index]; }
     std::uint32_t rows() const;
     bool lives(std::uint64_t owner) const;

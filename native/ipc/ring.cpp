@@ -165,6 +165,7 @@ RingStatus Ring::undo(End end, SegmentLookup& lookup) {
             SHMTENSOR_POINT("ring.undo.one");
         }
         if (found.message) one.bytes.store(found.message->bytes_before, std::memory_order_release);  // SYNC: bytes
+        if (is_numbered(word)) one.commit_number.store(one.commit_before, std::memory_order_release);  // SYNC: commit
     }
     SHMTENSOR_POINT("ring.undo.done");
     one.undo.word.store(0, std::memory_order_release);  // SYNC: undo
@@ -244,15 +245,25 @@ RingStatus Ring::undo_transfers(std::uint32_t slot, SegmentLookup& lookup) {
 
 // ----------------------------------------------------------------------------------------------------------------- put
 
+void Ring::note(RingEnd& end, std::uint32_t units, std::uint32_t slot, std::uint64_t commit) {
+    if (commit != 0) end.commit_before = end.commit_number.load(std::memory_order_relaxed);
+    end.undo.word.store(undo_word(units, slot, commit != 0), std::memory_order_release);  // SYNC: undo
+    if (commit != 0) {
+        SHMTENSOR_POINT("ring.note.noted");
+        end.commit_number.store(commit, std::memory_order_release);  // SYNC: commit
+        SHMTENSOR_POINT("ring.note.numbered");
+    }
+}
+
 RingStatus Ring::put(std::span<const EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup,
-                     unsigned patience_ms, std::size_t* done) {
+                     unsigned patience_ms, std::size_t* done, std::uint64_t commit) {
     RingHeader& h = header();
     *done = 0;
     CachedLookup cached(lookup);
     RingStatus result = take(End::tail, slot, lookup, patience_ms);
     if (result != RingStatus::ok) return result;
     while (*done < messages.size() && result == RingStatus::ok) {
-        result = put_one(messages[*done], slot, cached, patience_ms);
+        result = put_one(messages[*done], slot, cached, patience_ms, commit == 0 ? 0 : commit + *done);
         if (result == RingStatus::ok) ++*done;
     }
     const bool more_room = !is_full();
@@ -265,7 +276,7 @@ RingStatus Ring::put(std::span<const EncodedMessage> messages, std::uint32_t slo
 }
 
 RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
-                         unsigned patience_ms) {
+                         unsigned patience_ms, std::uint64_t commit) {
     RingHeader& h = header();
     const std::uint32_t units = units_for(encoded);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
@@ -304,7 +315,7 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     if (holds > 0) std::memcpy(at, encoded.holds.data(), holds * sizeof(MessageHold));
     if (!encoded.body.empty()) std::memcpy(at + holds * sizeof(MessageHold), encoded.body.data(), encoded.body.size());
     SHMTENSOR_POINT("ring.put.written");
-    h.tail.undo.word.store(undo_word(units_of(tail), slot), std::memory_order_release);  // SYNC: undo
+    note(h.tail, units_of(tail), slot, commit);
     SHMTENSOR_POINT("ring.put.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
@@ -480,7 +491,7 @@ RingStatus Ring::hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup
 }
 
 RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
-                         std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed) {
+                         std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed, std::uint64_t commit) {
     RingHeader& h = header();
     const std::uint64_t head = h.head.at.word.load(std::memory_order_relaxed);
     const std::uint64_t tail = h.tail.at.word.load(std::memory_order_acquire);  // SYNC: tail
@@ -491,8 +502,7 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
     const Message& message = *found.message;
     const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
     // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
-    if (!encoded.lost)
-        h.head.undo.word.store(undo_word(units_of(head), slot), std::memory_order_release);  // SYNC: undo
+    if (!encoded.lost) note(h.head, units_of(head), slot, commit);
     SHMTENSOR_POINT("ring.get.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
@@ -510,6 +520,121 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
     SHMTENSOR_POINT("ring.get.taken");
     h.head.undo.word.store(0, std::memory_order_release);  // SYNC: undo
     SHMTENSOR_POINT("ring.get.cleared");
+    return RingStatus::ok;
+}
+
+// --------------------------------------------------------------------------------------------------------------- moves
+
+RingStatus Ring::gather(Run& run, const Run::Bounds& most, std::uint64_t at, std::uint64_t tail, std::uint32_t slot,
+                        SegmentLookup& lookup, unsigned patience_ms, EncodedMessage::Room& needed) const {
+    EncodedMessage& frames = run.frames;
+    frames.body.clear();
+    frames.lost = false;
+    run.number = count_of(at);
+    run.messages = 0;
+    run.bytes = 0;
+    for (std::uint32_t position = units_of(at); run.messages < most.messages && run.number + run.messages != count_of(tail);) {
+        const Found found = message_at(position);
+        if (!found.message || found.next - units_of(at) > units_of(tail) - units_of(at)) return RingStatus::damaged;
+        const Message& message = *found.message;
+        if (found.holds > 0 && run.messages > 0) break;
+        const FrameHeader header{static_cast<std::uint32_t>(message.body_bytes), message.flags};
+        const std::size_t size = frames.body.size() + sizeof header + message.body_bytes;
+        if (run.messages > 0 && size > most.bytes) break;
+        if (frames.body.capacity() < size || frames.holds.capacity() < found.holds) {
+            needed = {std::max(size, most.bytes), found.holds};
+            return RingStatus::no_room;
+        }
+        const MessageHold* holds = holds_of(message);
+        for (std::uint32_t i = 0; i < found.holds && !frames.lost; ++i) {
+            if (lookup.find(holds[i].segment)) continue;
+            if (!lookup.is_gone(holds[i].segment)) return RingStatus::need_mapping;
+            frames.lost = true;
+        }
+        const auto* head = reinterpret_cast<const std::byte*>(&header);
+        const auto* body = reinterpret_cast<const std::byte*>(holds + found.holds);
+        frames.body.insert(frames.body.end(), head, head + sizeof header);
+        frames.body.insert(frames.body.end(), body, body + message.body_bytes);
+        run.bytes += message.bytes;
+        ++run.messages;
+        position = found.next;
+        if (found.holds == 0) continue;
+        frames.holds.assign(holds, holds + (frames.lost ? 0 : found.holds));
+        return hold(frames, slot, lookup, patience_ms);
+    }
+    return run.messages > 0 ? RingStatus::ok : RingStatus::empty;
+}
+
+RingStatus Ring::peek(Run& run, const Run::Bounds& most, std::uint32_t slot, SegmentLookup& lookup,
+                      unsigned patience_ms) {
+    run.frames.holds.clear();
+    if (size() == 0) return header().magic == kRingMagic ? RingStatus::empty : RingStatus::damaged;
+    for (;;) {
+        CachedLookup cached(lookup);
+        if (const RingStatus locked = take(End::head, slot, cached, patience_ms); locked != RingStatus::ok)
+            return locked;
+        const std::uint64_t head = header().head.at.word.load(std::memory_order_relaxed);
+        const std::uint64_t tail = header().tail.at.word.load(std::memory_order_acquire);  // SYNC: tail
+        EncodedMessage::Room needed;
+        const RingStatus result = gather(run, most, head, tail, slot, cached, patience_ms, needed);
+        drop_lock(header().head.lock);
+        if (cached.missing != 0) lookup.missing = cached.missing;
+        if (result != RingStatus::no_room) return result;
+        run.frames.make_room(needed);
+    }
+}
+
+RingStatus Ring::take(EncodedMessage& encoded, std::uint32_t number, std::uint32_t messages, std::uint64_t commit,
+                      std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+    RingHeader& h = header();
+    encoded.holds.clear();
+    for (;;) {
+        CachedLookup cached(lookup);
+        if (const RingStatus locked = take(End::head, slot, cached, patience_ms); locked != RingStatus::ok)
+            return locked;
+        const std::uint64_t head = h.head.at.word.load(std::memory_order_relaxed);
+        EncodedMessage::Room needed;
+        RingStatus result = RingStatus::empty;
+        if (count_of(head) == number)
+            result = messages == 1 ? get_one(encoded, slot, cached, nullptr, needed, commit)
+                                   : take_plain(head, messages, commit, slot);
+        drop_lock(h.head.lock);
+        if (result == RingStatus::ok) {
+            wake(h.head);
+            if (size() > 0) wake(h.tail);
+        }
+        if (result != RingStatus::no_room) return result;
+        encoded.make_room(needed);
+    }
+}
+
+// pre: head.lock. Takes messages without holds, all at once.
+RingStatus Ring::take_plain(std::uint64_t head, std::uint32_t messages, std::uint64_t commit, std::uint32_t slot) {
+    RingHeader& h = header();
+    const std::uint64_t tail = h.tail.at.word.load(std::memory_order_acquire);  // SYNC: tail
+    if (count_of(tail) - count_of(head) < messages) return RingStatus::empty;
+    std::uint32_t position = units_of(head);
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < messages; ++i) {
+        const Found found = message_at(position);
+        if (!found.message || found.holds > 0) return RingStatus::damaged;
+        bytes = found.message->bytes_before + found.message->bytes;
+        position = found.next;
+    }
+    note(h.head, units_of(head), slot, commit);
+    h.head.bytes.store(bytes, std::memory_order_release);  // SYNC: bytes
+    SHMTENSOR_POINT("ring.take.moved");
+    h.head.at.word.store(position_word(position, count_of(head) + messages));  // SYNC: head
+    SHMTENSOR_POINT("ring.take.taken");
+    h.head.undo.word.store(0, std::memory_order_release);  // SYNC: undo
+    return RingStatus::ok;
+}
+
+RingStatus Ring::commit_number(End end, std::uint64_t* number, std::uint32_t slot, SegmentLookup& lookup,
+                               unsigned patience_ms) {
+    if (const RingStatus locked = take(end, slot, lookup, patience_ms); locked != RingStatus::ok) return locked;
+    *number = at(end).commit_number.load(std::memory_order_acquire);  // SYNC: commit
+    drop_lock(at(end).lock);
     return RingStatus::ok;
 }
 

@@ -88,6 +88,24 @@ enum class RingStatus {
 
 enum class End { tail, head };  // of a ring: where messages are put, and where they are taken
 
+// Messages as bytes: a frame for each, which is FrameHeader and the body. Those with holds travel alone, their blocks
+// beside them in the order of the list.
+struct FrameHeader {
+    std::uint32_t body_bytes;
+    std::uint32_t flags;  // kBodyInBlock
+};
+
+// The oldest messages of a ring, which are inside still.
+struct Run {
+    EncodedMessage frames;  // the body: all frames; the holds, of a single message: the reader's own
+    std::uint32_t number = 0, messages = 0;
+    std::uint64_t bytes = 0;  // what the messages count for
+    struct Bounds {
+        std::size_t bytes;  // of frames, but for a single one
+        std::uint32_t messages;
+    };
+};
+
 class Ring {
    public:
     // Write the header of a new ring into zeroed memory, of which the first kFirstRingBytes are reserved.
@@ -101,13 +119,24 @@ class Ring {
     bool is_full() const;
 
     // Publish messages as `slot`, in order, as many as fit; `done` says how many. After that their holds are the
-    // ring's. Not ok: why the next one was not published.
+    // ring's.
+    // Not ok: why the next one was not published. `commit`: the commit number of the first message, and of the others
+    // those after it; 0: none.
     RingStatus put(std::span<const EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup,
-                   unsigned patience_ms, std::size_t* done);
+                   unsigned patience_ms, std::size_t* done, std::uint64_t commit = 0);
     // Take the oldest messages as `slot`, at most messages.size(). ok: `done` is at least 1. `receipt`, if any, is set
     // to a message's number + 1 before it is taken. One that names a segment that is gone is `lost`.
     RingStatus get(std::span<EncodedMessage> messages, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
                    std::size_t* done, std::atomic<std::uint64_t>* receipt = nullptr);
+    // For who moves messages: peek() copies the oldest ones, as many without holds as have room in `most`, or one with
+    // holds; take() takes out those that a peek() gave. `commit`: the commit number of the last of them. empty:
+    // others have taken the first of them. What take() leaves in `encoded` is to be dropped.
+    RingStatus peek(Run& run, const Run::Bounds& most, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus take(EncodedMessage& encoded, std::uint32_t number, std::uint32_t messages, std::uint64_t commit,
+                    std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    // The commit number of an end, once nothing of the dead is left to undo there.
+    RingStatus commit_number(End end, std::uint64_t* number, std::uint32_t slot, SegmentLookup& lookup,
+                             unsigned patience_ms);
     // Reserve the first `want` bytes; they count for the group (slot 0), and for `slot` meanwhile. 0 or errno.
     int reserve(std::uint64_t want, Group& group, std::uint32_t slot, Refusal& refusal);
     std::uint64_t doubled() const;  // bytes of it with twice the capacity; 0: damaged
@@ -157,10 +186,17 @@ class Ring {
     RingStatus take_untrusted(End end, SegmentLookup& lookup);
     RingStatus taken_over(End end, Locked locked, SegmentLookup& lookup, void (*drop)(Lock&));
     RingStatus undo(End end, SegmentLookup& lookup);
-    RingStatus put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                       std::uint64_t commit);
+    // Before anything moves at an end: what has to be undone if this process dies. With the commit number, if any, which
+    // is part of the commit.
+    void note(RingEnd& end, std::uint32_t units, std::uint32_t slot, std::uint64_t commit);
     // no_room: `needed` says how much. get_one() moves the holds as well, and the head.
     RingStatus get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
-                       std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed);
+                       std::atomic<std::uint64_t>* receipt, EncodedMessage::Room& needed, std::uint64_t commit = 0);
+    // Copies from `at`, before `tail`, as peek(). ok: there is at least one.
+    RingStatus gather(Run& run, const Run::Bounds& most, std::uint64_t at, std::uint64_t tail, std::uint32_t slot,
+                      SegmentLookup& lookup, unsigned patience_ms, EncodedMessage::Room& needed) const;
     static RingStatus copy(const Found& found, EncodedMessage& into, SegmentLookup& lookup,
                            EncodedMessage::Room& needed);
     // pre: the encoded message has a copy of a message's list, and all its segments are in the lookup. Each entry in it
@@ -168,6 +204,7 @@ class Ring {
     // hold entries must be reserved in the segment lookup.missing first.
     static RingStatus hold(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     RingStatus grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus take_plain(std::uint64_t head, std::uint32_t messages, std::uint64_t commit, std::uint32_t slot);
     Found message_at(std::uint32_t position) const;
     void say_room();  // after head moved
     std::byte* unit(std::uint32_t position, std::uint32_t capacity) const {

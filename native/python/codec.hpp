@@ -33,8 +33,14 @@ struct EncodedValue {
 // Encode `value`. pre: `encoded` is empty. Its blocks are such as other processes need: what lies on the heap is copied
 // (an ndarray) or moved (a tensor) into shared memory of `client`, a _native.Client; None: of this process's default
 // manager, which is looked for only when a block is needed. May run any Python. False with an exception set, and
-// `encoded` empty. `copies`: tensors are copied as well, wherever they lie, and what would need pickle is refused.
-bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, bool copies = false);
+// `encoded` empty.
+enum Form : unsigned {
+    kAnyForm = 0,
+    kCopyTensors = 1,   // wherever they lie
+    kRefusePickle = 2,  // what would need pickle is refused, with a TypeError
+    kPickleByValue = 4  // what needs pickle arrives as a copy, as by plain pickle: it names no memory of this group
+};
+bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, unsigned form = kAnyForm);
 
 bool is_pickled(const std::vector<std::byte>& body);  // it needed pickle
 

@@ -21,7 +21,7 @@ constexpr std::size_t kFirstRoom = 256;                       // bytes of a body
 constexpr std::size_t kLongestNumber = 10;                    // bytes of a LEB128
 constexpr std::uint64_t kWithGil = std::uint64_t{64} * 1024;  // bytes; a longer copy lets other threads run
 
-PyObject *python_dump, *python_client;
+PyObject *python_dump, *python_dump_by_value, *python_client;
 
 class Writer {
    public:
@@ -138,9 +138,9 @@ std::uint64_t last_message = 0;  // under the GIL
 
 class Encoder {
    public:
-    Encoder(PyObject* client, EncodedValue& encoded, bool copies)
+    Encoder(PyObject* client, EncodedValue& encoded, unsigned form)
         : given_(client),
-          copies_(copies),
+          form_(form),
           encoded_(encoded),
           out_(encoded.body),
           arrays_(array_type_if_loaded()),
@@ -149,7 +149,7 @@ class Encoder {
     bool run(PyObject* value) {
         out_.byte(kPlain);
         Written result = write(value, Py_REFCNT(value) == 1, kDepth);
-        if (result == Written::needs_pickle && copies_) {
+        if (result == Written::needs_pickle && (form_ & kRefusePickle)) {
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_TypeError,
                                 "only tensors and ndarrays of numbers, None, bool, int below 2**63, float, complex, "
@@ -321,7 +321,12 @@ class Encoder {
     }
 
     Written tensor(PyObject* t) {
-        if (copies_) return copied(t);
+        if (form_ & kCopyTensors) return copied(t);
+        const Written written = shared(t);
+        return written == Written::needs_pickle && form_ != kAnyForm ? copied(t) : written;
+    }
+
+    Written shared(PyObject* t) {
         if (autograd::requires_grad(t)) return Written::needs_pickle;  // the reducer refuses results of operations
         for (bool moved = false;; moved = true) {
             const Ref held(live_array(t));
@@ -424,7 +429,8 @@ class Encoder {
     // ------------------------------------------------------------------------------------------------------ pickle
 
     bool pickle(PyObject* value) {
-        PyObject* function = python_part(&python_dump, "dump");
+        PyObject* function = form_ & kPickleByValue ? python_part(&python_dump_by_value, "dump_by_value")
+                                                     : python_part(&python_dump, "dump");
         if (!function) return false;
         PyObject* arguments[] = {given_, value};
         const Ref made(PyObject_Vectorcall(function, arguments, 2, nullptr));
@@ -474,7 +480,7 @@ class Encoder {
     }
 
     PyObject* const given_;
-    const bool copies_;
+    const unsigned form_;
     EncodedValue& encoded_;
     Writer out_;
     Seen seen_;
@@ -498,10 +504,10 @@ void EncodedValue::clear() {
     bytes = 0;
 }
 
-bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, bool copies) {
+bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, unsigned form) {
     bool done = false;
     {
-        Encoder encoder(client, encoded, copies);
+        Encoder encoder(client, encoded, form);
         done = encoder.run(value);
     }
     if (!done) encoded.clear();

@@ -223,6 +223,60 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     return read_message(owner.ring, scratch->message, scratch->encoded, Access::common);
 }
 
+// _native.KeptReader: a row that belongs to no process.
+struct PyKeptReader {
+    explicit PyKeptReader(nb::object made_by)
+        : broadcast_object(std::move(made_by)), owner(*nb::inst_ptr<PyBroadcast>(broadcast_object)) {}
+    nb::object broadcast_object;
+    PyBroadcast& owner;
+    Reader reader;
+};
+
+std::unique_ptr<PyKeptReader> make_kept_reader(nb::object object, std::uint64_t id) {
+    auto& self = *nb::inst_ptr<PyBroadcast>(object);
+    self.ring.require_client();
+    auto made = std::make_unique<PyKeptReader>(std::move(object));
+    ClientLookup lookup = self.lookup(kForever);
+    const auto attempt = [&](unsigned patience) {
+        return self.broadcast.join_kept(made->reader, id, self.client().slot(), lookup, patience);
+    };
+    if (self.call(lookup, kForever, nullptr, attempt, give_up) == RingStatus::full)
+        raise(errors.quota, "a broadcast has at most " + std::to_string(kReaders) + " readers; close some");
+    return made;
+}
+
+nb::object peek(PyKeptReader& self, std::size_t max_bytes, std::uint32_t max_messages) {
+    self.owner.ring.require_client();
+    RingMove move(self.owner.ring);
+    return move.peek([&](Run& run, unsigned patience) {
+        return self.owner.broadcast.peek(run, self.reader, {max_bytes, max_messages}, self.owner.client().slot(),
+                                         move.lookup, patience);
+    });
+}
+
+// Everything before message `number` counts as read.
+void skip_to(PyKeptReader& self, std::uint32_t number) {
+    PyBroadcast& owner = self.owner;
+    owner.ring.require_client();
+    const ScratchLease scratch;
+    HoldsGuard unread(owner.client(), {&scratch->message, 1});
+    ClientLookup lookup = owner.lookup(kForever);
+    const auto attempt = [&](unsigned patience) {
+        return owner.broadcast.read(scratch->message, self.reader, Next::oldest, owner.client().slot(), lookup,
+                                    patience);
+    };
+    while (static_cast<std::int32_t>(number - owner.broadcast.next(self.reader)) > 0 &&
+           owner.call(lookup, kForever, &scratch->message, attempt, give_up) == RingStatus::ok)
+        unread.drop();
+}
+
+void leave(PyKeptReader& self) {
+    self.owner.ring.require_client();
+    self.owner.broadcast.leave(self.reader);
+    ClientLookup lookup = self.owner.lookup(kForever);
+    self.owner.drop_passed(lookup);
+}
+
 std::vector<ReaderFacts> readers(PyBroadcast& self) {
     std::vector<ReaderFacts> found;
     for (const Broadcast::Member& member : self.broadcast.members())
@@ -243,8 +297,19 @@ void add_broadcast(nb::module_& m) {
     nb::class_<PyBroadcast>(m, "BroadcastRing", nb::is_final(), nb::is_weak_referenceable())
         .def(nb::init<nb::object>(), nb::arg("ring"))
         .def("reader", &make_reader, nb::arg("from_oldest"))
+        .def("kept_reader", &make_kept_reader, nb::arg("id"))
         .def("readers", &readers)
         .def("check_invariants", [](PyBroadcast& self) { require_sound(self.broadcast.check()); });
+
+    nb::class_<PyKeptReader>(m, "KeptReader", nb::is_final())
+        .def(
+            "peek",
+            [](PyKeptReader& self, std::size_t bytes, std::uint32_t messages) { return peek(self, bytes, messages); },
+            nb::arg("max_bytes"), nb::arg("max_messages"))
+        .def("skip_to", &skip_to, nb::arg("number"))
+        .def("leave", &leave)
+        .def_prop_ro("next", [](PyKeptReader& self) { return self.owner.broadcast.next(self.reader); })
+        .def_prop_ro("lag", [](PyKeptReader& self) { return self.owner.broadcast.lag(self.reader); });
 
     nb::class_<PyReader>(m, "BroadcastReader", nb::is_final())
         .def(

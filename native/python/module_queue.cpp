@@ -83,6 +83,20 @@ void make_ring(PyRing* self, nb::object client, nb::object block, nb::object nee
     new (self) PyRing(std::move(client), std::move(block), std::move(need_event));
 }
 
+std::size_t put_buffer(PyRing& self, nb::handle frames, const nb::list& blocks, std::uint64_t commit, bool pickled) {
+    Py_buffer view{};
+    if (PyObject_GetBuffer(frames.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> released(&view, PyBuffer_Release);
+    return put_frames(self, {static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)}, blocks,
+                      commit, pickled);
+}
+
+bool await_beyond(PyRing& self, nb::handle timeout, std::uint32_t put) {
+    return await(
+        self, timeout, [&] { return count_of(self.ring.header().tail.at.word.load()) != put; },
+        [&](std::uint64_t left) { self.ring.await_beyond(put, left); });
+}
+
 RingBounds bounds_of(PyRing& self) {
     const RingHeader& h = self.ring.header();
     return {h.max_messages.load(), h.max_bytes.load()};
@@ -140,6 +154,10 @@ RingStats stats(PyRing& self) {
 void add_queue(nb::module_& m) {
     add_result<RingBounds>(m);
     add_result<RingStats>(m);
+    add_result<RunOfMessages>(m);
+    m.attr("COPY_TENSORS") = static_cast<unsigned>(kCopyTensors);
+    m.attr("REFUSE_PICKLE") = static_cast<unsigned>(kRefusePickle);
+    m.attr("PICKLE_BY_VALUE") = static_cast<unsigned>(kPickleByValue);
     nb::class_<PyRing>(m, "Ring", nb::is_final(), nb::is_weak_referenceable())
         .def("__init__", &make_ring, nb::arg("client"), nb::arg("block"), nb::arg("need_event"))
         .def("bound", &bound, nb::arg("messages"), nb::arg("nbytes"))
@@ -148,8 +166,14 @@ void add_queue(nb::module_& m) {
         .def_prop_rw(
             "kind", [](PyRing& self) { return self.ring.header().kind.load(); },
             [](PyRing& self, std::uint32_t kind) { self.ring.header().kind.store(kind); })
-        .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none())
-        .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none(),
+             nb::arg("form") = static_cast<unsigned>(kAnyForm))
+        .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none(),
+             nb::arg("form") = static_cast<unsigned>(kAnyForm))
+        .def("peek", &peek, nb::arg("max_bytes"), nb::arg("max_messages"))
+        .def("take", &take, nb::arg("number"), nb::arg("messages"), nb::arg("commit"))
+        .def("put_frames", &put_buffer, nb::arg("frames"), nb::arg("blocks"), nb::arg("commit"), nb::arg("pickled"))
+        .def("commit_number", &commit_number, nb::arg("of_puts"))
         .def("get", &get, nb::arg("block") = true, nb::arg("timeout") = nb::none(), nb::arg("receipt") = nb::none())
         .def("get_many", &get_many, nb::arg("max_items"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("size", [](PyRing& self) { return self.ring.size(); })
@@ -158,6 +182,7 @@ void add_queue(nb::module_& m) {
         .def("await_message", &await_message, nb::arg("timeout") = nb::none())
         .def("taken", [](PyRing& self) { return self.ring.taken(); })
         .def("await_room", &await_room, nb::arg("timeout"), nb::arg("taken"))
+        .def("await_beyond", &await_beyond, nb::arg("timeout"), nb::arg("put"))
         .def("await_done", &await_done, nb::arg("timeout") = nb::none())
         .def("event", [](PyRing& self) { return event_of(self)->number(); })
         .def("limits", &bounds_of)

@@ -138,7 +138,8 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
                            .version = reservation});
         scratch.push_back(std::make_unique<ScratchLease>());
         const nb::object value = values[i];
-        write_message(self.ring, value.ptr(), (*scratch.back())->encoded, messages[i], copies);
+        write_message(self.ring, value.ptr(), (*scratch.back())->encoded, messages[i],
+                      copies ? kCopyTensors | kRefusePickle : kAnyForm);
         if (!copies && is_pickled(messages[i].body))
             raise(errors.dtype, "what is made in a store is a tensor of numbers in this machine's byte order");
     }

@@ -13,6 +13,8 @@
 #include "ipc/ring.hpp"
 #include "python/codec.hpp"
 #include "python/objects.hpp"
+#include "python/results.hpp"
+#include "python/waits.hpp"
 
 namespace shmtensor {
 
@@ -150,16 +152,59 @@ class ScratchLease {
 
 // -------------------------------------------------------------------------------------------- put (rings_put.cpp), get
 // (rings_get.cpp)
-bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout);
-std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout);
+bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout, unsigned form);
+std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout, unsigned form);
+// Messages that another ring's peek() gave, without waiting for room: how many were put. `pickled`: they may be pickled.
+std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb::list& blocks, std::uint64_t commit,
+                       bool pickled);
 nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt);
 nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle timeout);
 
+// -------------------------------------------------------------------------------------------- moves (rings_move.cpp)
+// The oldest messages of a ring, which are inside still; Python's tuple of Ring::peek().
+struct RunOfMessages {
+    std::uint32_t number, messages;
+    std::uint64_t nbytes;
+    bool lost;  // the memory of it is
+    nb::bytes frames;
+    nb::list blocks;
+};
+template <>
+struct Result<RunOfMessages> {
+    static constexpr const char* name = "RunOfMessages";
+    static constexpr std::tuple fields{
+        field("number", &RunOfMessages::number), field("messages", &RunOfMessages::messages),
+        field("nbytes", &RunOfMessages::nbytes), field("lost", &RunOfMessages::lost),
+        field("frames", &RunOfMessages::frames), field("blocks", &RunOfMessages::blocks)};
+};
+// None: there is none.
+nb::object peek(PyRing& self, std::size_t max_bytes, std::uint32_t max_messages);
+// Whether those were the oldest still, and are out now.
+bool take(PyRing& self, std::uint32_t number, std::uint32_t messages, std::uint64_t commit);
+std::uint64_t commit_number(PyRing& self, bool of_puts);
+
+// One call that moves messages; it waits for locks without a bound, but for signals.
+class RingMove {
+   public:
+    explicit RingMove(PyRing& ring) : lookup(ring.self, kForever), ring_(ring) {}
+    // Repeats an attempt at one end until it succeeds or finds nothing. `holding`: what the attempt fills, if anything.
+    RingStatus call(End end, EncodedMessage* holding, const std::function<RingStatus(unsigned)>& attempt);
+    nb::object peek(const std::function<RingStatus(Run&, unsigned)>& attempt);
+    ClientLookup lookup;
+
+   private:
+    PyRing& ring_;
+};
+
+// The blocks of a message become blocks of this process. All of its holds are over afterwards.
+void receive_blocks(PyRing& self, const EncodedMessage& message, EncodedValue& encoded);
+
 // The value of a message. Takes over its holds, whatever becomes of the value.
 nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, Access access);
-// A message of a value, but for its holds; `copies` as encode(). The holds come after all values of a call are written:
+// A message of a value, but for its holds; `form` as encode(). The holds come after all values of a call are written:
 // that may run Python which forks, and holds that are lent already would then belong to two processes.
-void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, bool copies = false);
+void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message,
+                   unsigned form = kAnyForm);
 void lend_holds(PyRing& self, const EncodedValue& encoded, EncodedMessage& message);
 
 // In a catch (...) of what the caller has to know more about: throws the exception on with an attribute more.

@@ -75,7 +75,8 @@ class Collection {
     RingRetry between_;
 };
 
-// The blocks of a message become blocks of this process. All of its holds are over afterwards.
+}  // namespace
+
 void receive_blocks(PyRing& self, const EncodedMessage& message, EncodedValue& encoded) {
     std::size_t received = 0;
     bool truncated = false;
@@ -94,8 +95,6 @@ void receive_blocks(PyRing& self, const EncodedMessage& message, EncodedValue& e
     if (truncated) raise_message_lost("");
     if (encoded.blocks.size() != message.holds.size()) raise_queue_damaged();
 }
-
-}  // namespace
 
 nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& encoded, Access access) {
     const struct Taken {

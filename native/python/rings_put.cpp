@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "python/codec.hpp"
+#include "python/codec_body.hpp"
 #include "python/codec_memory.hpp"
 #include "python/errors.hpp"
 #include "python/rings.hpp"
@@ -18,9 +19,9 @@ constexpr std::size_t kInline =
 
 }  // namespace
 
-void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, bool copies) {
+void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, unsigned form) {
     message.holds.clear();
-    if (!encode(self.client_object.ptr(), value, encoded, copies)) throw nb::python_error();
+    if (!encode(self.client_object.ptr(), value, encoded, form)) throw nb::python_error();
     message.flags = 0;
     message.bytes = encoded.body.size() + encoded.bytes;
     if (encoded.body.size() > kInline) {
@@ -59,11 +60,13 @@ namespace {
 // raises.
 class Delivery {
    public:
-    Delivery(PyRing& self, EncodedMessage* messages, std::size_t count, std::uint64_t deadline, std::size_t& sent)
+    Delivery(PyRing& self, EncodedMessage* messages, std::size_t count, std::uint64_t deadline, std::size_t& sent,
+             std::uint64_t commit = 0)
         : self_(self),
           messages_(messages),
           count_(count),
           deadline_(deadline),
+          commit_(commit),
           sent_(sent),
           watchers_(self),
           lookup_(self.self, deadline),
@@ -80,7 +83,8 @@ class Delivery {
     std::span<EncodedMessage> left() const { return {messages_ + sent_, count_ - sent_}; }
     RingStatus attempt(unsigned patience) {
         taken_ = self_.ring.taken();
-        return self_.ring.put(left(), self_.client().slot(), lookup_, patience, &done_);
+        return self_.ring.put(left(), self_.client().slot(), lookup_, patience, &done_,
+                              commit_ == 0 ? 0 : commit_ + sent_);
     }
     int next(RingStatus status) {
         sent_ += done_;
@@ -121,7 +125,7 @@ class Delivery {
     PyRing& self_;
     EncodedMessage* const messages_;
     const std::size_t count_;
-    const std::uint64_t deadline_;
+    const std::uint64_t deadline_, commit_;
     std::size_t& sent_;
     std::size_t done_ = 0;
     std::uint32_t taken_ = 0;  // as of Ring::taken(), before the last attempt
@@ -132,7 +136,7 @@ class Delivery {
 };
 
 // Nothing is sent before all values are written.
-void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, std::size_t& sent) {
+void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, unsigned form, std::size_t& sent) {
     std::vector<EncodedMessage> messages;
     std::vector<std::unique_ptr<EncodedValue>> encoded;
     messages.reserve(values.size());
@@ -140,7 +144,7 @@ void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, s
         encoded.push_back(std::make_unique<EncodedValue>());
         messages.emplace_back();
         const nb::object value = values[i];
-        write_message(self, value.ptr(), *encoded.back(), messages.back());
+        write_message(self, value.ptr(), *encoded.back(), messages.back(), form);
     }
     HoldsGuard unsent(self.client(), messages);
     for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
@@ -151,13 +155,58 @@ void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, s
     Delivery(self, messages.data(), messages.size(), deadline, sent).run();
 }
 
+// The body of a frame, which must be what encode() writes; the rest of it is checked by who decodes it.
+void read_frame(std::span<const std::byte>& frames, bool with_blocks, bool pickled, EncodedMessage& message) {
+    FrameHeader header{};
+    if (frames.size() < sizeof header) raise(errors.message_damaged, "a frame is cut off");
+    std::memcpy(&header, frames.data(), sizeof header);
+    frames = frames.subspan(sizeof header);
+    const bool in_block = header.flags & kBodyInBlock;
+    if (header.body_bytes > frames.size() || (header.flags & ~kBodyInBlock) || (in_block && !with_blocks))
+        raise(errors.message_damaged, "a frame says more of its message than there is");
+    message.flags = header.flags;
+    message.body.assign(frames.begin(), frames.begin() + static_cast<std::ptrdiff_t>(header.body_bytes));
+    message.bytes = header.body_bytes;
+    frames = frames.subspan(header.body_bytes);
+    if (!in_block && !pickled && is_pickled(message.body))
+        raise(errors.message_damaged, "a message was pickled, which this side has not allowed");
+}
+
 }  // namespace
 
-bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
+std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb::list& blocks, std::uint64_t commit,
+                       bool pickled) {
+    self.require_client();
+    const bool with_blocks = blocks.size() > 0;
+    std::vector<EncodedMessage> messages;
+    EncodedValue encoded;
+    do {
+        read_frame(frames, with_blocks, pickled, messages.emplace_back());
+    } while (!frames.empty() && !with_blocks);
+    if (!frames.empty()) raise(errors.message_damaged, "a message with blocks travels alone");
+    for (const nb::handle item : blocks) {
+        Block* block = nb::cast<PyBlock&>(item).block;
+        if (block->client != &self.client()) throw nb::value_error("the block belongs to another client");
+        encoded.blocks.push_back(block);
+        self.client().share(*block);
+        messages[0].bytes += block->bytes;
+    }
+    if (messages[0].flags & kBodyInBlock) {
+        const Block* body = encoded.blocks.back();
+        if (!pickled && body->bytes > 0 && body->data()[0] == std::byte{codec::kPickled})
+            raise(errors.message_damaged, "a message was pickled, which this side has not allowed");
+    }
+    lend_holds(self, encoded, messages[0]);
+    std::size_t sent = 0;
+    Delivery(self, messages.data(), messages.size(), 0, sent, commit).run();
+    return sent;
+}
+
+bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout, unsigned form) {
     self.require_client();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     const ScratchLease scratch;
-    write_message(self, value.ptr(), scratch->encoded, scratch->message);
+    write_message(self, value.ptr(), scratch->encoded, scratch->message, form);
     lend_holds(self, scratch->encoded, scratch->message);
     std::size_t sent = 0;
     Delivery(self, &scratch->message, 1, deadline, sent).run();
@@ -165,12 +214,12 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     return true;
 }
 
-std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout) {
+std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout, unsigned form) {
     self.require_client();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     std::size_t sent = 0;
     try {
-        deliver_all(self, values, deadline, sent);
+        deliver_all(self, values, deadline, form, sent);
         // A signal that came meanwhile, while it can be told what was put.
         if (sent > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
     } catch (...) {

@@ -131,6 +131,12 @@ def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.
     return file.getvalue(), buffers
 
 
+def dump_by_value(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """Pickle a value as plain pickle does, for a process of another group. Returns (pickle, out-of-band buffers)."""
+    buffers: list[pickle.PickleBuffer] = []
+    return pickle.dumps(value, 5, buffer_callback=buffers.append), buffers
+
+
 def load(data: memoryview, buffers: list[Any]) -> Any:
     """Unpickle what `dump` returned. Does not block. Raises as unpickling does."""
     return pickle.loads(data, buffers=buffers)

@@ -1,0 +1,47 @@
+"""Addresses of channels: `tcp://host:port`."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import NamedTuple
+
+from ..errors import InvalidArgument
+
+SCHEME = "tcp://"
+
+
+class Address(NamedTuple):
+    """Where a channel listens."""
+
+    host: str
+    """A name or an IP address, without brackets."""
+    port: int
+
+    def __str__(self) -> str:
+        return f"{SCHEME}[{self.host}]:{self.port}" if ":" in self.host else f"{SCHEME}{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether all that the host resolves to is on this machine's loopback. May block for a name server."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError:
+            return False
+        return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+
+def parse(text: str) -> Address:
+    """Return the address that a text such as "tcp://10.0.0.1:7000" or "tcp://[::1]:7000" stands for.
+
+    Raises:
+        InvalidArgument: it is not an address; port 0 lets the system choose one, where a channel listens.
+    """
+    wanted = f"{text!r} is not an address of a channel; use tcp://HOST:PORT, such as 'tcp://127.0.0.1:7000'"
+    if not isinstance(text, str) or not text.startswith(SCHEME):
+        raise InvalidArgument(wanted)
+    host, colon, port = text.removeprefix(SCHEME).rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not bare or not port.isdecimal() or int(port) > 65535 or (":" in bare) != (bare != host):
+        raise InvalidArgument(wanted)
+    return Address(bare, int(port))

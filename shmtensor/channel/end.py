@@ -1,0 +1,129 @@
+"""One end of a channel in this group: its queues, its window and its state, and the process that links it to others.
+
+    processes -> outbox -> [link process] ==TCP==> ... and back: [link process] -> inbox -> processes
+
+A listening end has one ring for both: what others put arrives there, and what they get is taken from there. All parts are
+blocks of shared memory, which the state names; the name of the state is all that a process has to know.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from .._native import Block
+from ..errors import InvalidArgument, ShmTensorError
+from ..ipc.broadcast import Broadcast
+from ..ipc.queues import Queue
+from ..ipc.synchronize import Event, Lock
+from ..manager import client, launch
+from ..store import Store
+from .state import State, Status
+
+LISTENING, CONNECTED = "listen", "connect"
+_PROGRAM: Final = (
+    "import sys;sys.path+=sys.argv[3:];import shmtensor.channel.link.background as background;"
+    "background.run(sys.argv[1], sys.argv[2])"
+)
+_START_SECONDS: Final = 30.0
+_HELD_BY_LINK: Final = 1
+
+
+class End:
+    """One end of a channel, as a process of this group has it."""
+
+    def __init__(self, manager: client.Manager, state: State) -> None:
+        """Open an end by its state."""
+        self.manager = manager
+        self.state = state
+        self.config = config = state.config
+        blocks = {part: manager.attach(*numbers) for part, numbers in config["blocks"].items()}
+        self.blocks = list(blocks.values())
+        """Of all parts but the state."""
+        kind = Broadcast if config["kind"] == "broadcast" else Queue
+        self.outbox = _opened(kind if config["role"] == LISTENING else Queue, blocks["outbox"])
+        self.inbox: Any = self.outbox if config["role"] == LISTENING else _opened(kind, blocks["inbox"])
+        self.window = _opened(Store, blocks["window"])
+        self.alive = _opened(Lock, blocks["alive"])
+        self.control = _opened(Event, blocks["control"])
+
+    @classmethod
+    def make(cls, config: dict[str, Any], bounds: dict[str, Any], rows: int) -> End:
+        """Make an end, whose state has a name of its own. Blocks for the manager."""
+        manager = client.default()
+        name = cls.name_of(config)
+        parts: dict[str, Any] = {"window": Store(), "alive": Lock(), "control": Event()}
+        broadcast = config["kind"] == "broadcast"
+        if config["role"] == LISTENING:
+            parts["outbox"] = Broadcast(**bounds) if broadcast else Queue(**bounds)
+        else:
+            parts["outbox"] = Queue(**bounds)
+            parts["inbox"] = Broadcast(**config["broadcast"]) if broadcast else Queue()
+        blocks = {part: _block_of(thing) for part, thing in parts.items()}
+        numbers = {part: (block.segment, block.index, block.generation) for part, block in blocks.items()}
+        state = State(manager.allocate(State.nbytes(rows)), rows)
+        state.config = {**config, "name": name, "blocks": numbers}
+        if config.get("stream"):
+            for block in (*blocks.values(), state.block):
+                manager.native.keep(block)
+        manager.bind(b"/" + name.encode(), state.block)
+        return cls(manager, state)
+
+    @staticmethod
+    def name_of(config: dict[str, Any]) -> str:
+        """Return a name for the state of an end: the same one for each process of a named stream."""
+        stream = config["stream"]
+        return f"channel.{os.urandom(12).hex()}" if stream is None else f"channel.{config['role']}.{stream}"
+
+    @classmethod
+    def find(cls, manager: client.Manager, name: str) -> End | None:
+        """Return the end whose state has that name; None: there is none. Blocks for the manager."""
+        block = manager.find(b"/" + name.encode())
+        return None if block is None else cls(manager, State(block))
+
+    # --------------------------------------------------------------------------------------------------- the link
+
+    def is_linked(self) -> bool:
+        """Whether a link process works for this end, or none is needed any more. Does not block."""
+        if self.state.ended:
+            return True
+        if not self.alive.acquire(block=False):
+            return True
+        self.alive.release()
+        return False
+
+    def link(self) -> None:
+        """Start the link process, if there is none. Blocks until it works, or has found that it cannot."""
+        if self.is_linked():
+            return
+        deadline = time.monotonic() + _START_SECONDS
+        arguments = [os.fsdecode(self.manager.address), self.config["name"]]
+        try:
+            launch.interpret(_PROGRAM, arguments, deadline)
+        except launch.NotReady as problem:
+            raise ShmTensorError(f"cannot start the link process of a channel: {problem}") from None
+
+    def has_users(self) -> bool:
+        """Whether a process besides the caller, the link process, has this end. Does not block."""
+        return self.state.block.holds - (1 if self.config.get("stream") else 0) > _HELD_BY_LINK
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the other end is gone for good."""
+        return self.state.status == Status.lost
+
+
+def _block_of(thing: Any) -> Block:
+    for attribute in ("_ring", "_flag", "_semlock"):
+        with suppress(AttributeError):
+            block: Block = getattr(thing, attribute).block
+            return block
+    raise InvalidArgument(f"{thing!r} is not in a block")
+
+
+def _opened(cls: Any, block: Block) -> Any:
+    opened = cls.__new__(cls)
+    opened.__setstate__((block, None) if cls is Queue else block)
+    return opened

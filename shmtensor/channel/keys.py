@@ -1,0 +1,123 @@
+"""Keys of channels: a private key, its certificate, and the certificates of the peers that may connect.
+
+A directory has `key.pem` (mode 0600), `certificate.pem`, and `peers/` with the certificate of each peer that is allowed.
+Connections use TLS 1.3 of the standard library; each side accepts exactly the certificates in its list, whatever they
+say, so that there is no authority, no name and no date that could vouch for others.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import InvalidArgument, MissingExtra, NameTaken
+
+KEY: Final = "key.pem"
+CERTIFICATE: Final = "certificate.pem"
+PEERS: Final = "peers"
+
+
+def make(directory: str | Path, name: str = "") -> Path:
+    """Make a key and its certificate in a directory, and an empty list of peers. Blocks for the disk.
+
+    Args:
+        directory: made if need be, with mode 0700.
+        name: written into the certificate, for who looks at it.
+
+    Returns:
+        The path of the certificate, which goes into the list of each peer.
+
+    Raises:
+        NameTaken: the directory has a key already.
+        MissingExtra: the package `cryptography` is not installed.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
+    except ImportError:
+        raise MissingExtra(
+            "making keys needs the package cryptography: pip install 'shmtensor[channel]', or make them with openssl "
+            "(docs/channel.md)"
+        ) from None
+    place = Path(directory)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (place / PEERS).mkdir(mode=0o700, exist_ok=True)
+    if (place / KEY).exists():
+        raise NameTaken(f"{place / KEY} exists; peers know its certificate. Use another directory, or remove it first")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name or "shmtensor channel")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(now + datetime.timedelta(days=365 * 100))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = place / KEY
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(secret)
+    (place / CERTIFICATE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return place / CERTIFICATE
+
+
+class Keys:
+    """The keys in a directory, as they are now: a peer that was added or removed counts from the next connection on."""
+
+    def __init__(self, directory: str | Path) -> None:
+        """Read them.
+
+        Raises:
+            InvalidArgument: a file is missing, is not what it should be, or the key can be read by others.
+        """
+        place = Path(directory)
+        key, certificate = place / KEY, place / CERTIFICATE
+        advice = f"`shmtensor-manager keys {place}` makes a key, and docs/channel.md says how peers get to know it"
+        try:
+            if key.stat().st_mode & 0o077:
+                raise InvalidArgument(f"{key} can be read by others; chmod 600 {key}, or make another one")
+            peers = [path.read_text() for path in sorted((place / PEERS).glob("*.pem"))]
+        except OSError as problem:
+            raise InvalidArgument(f"no keys in {place}: {problem.strerror} ({problem.filename}); {advice}") from None
+        try:
+            self.allowed = frozenset(ssl.PEM_cert_to_DER_cert(text) for text in peers)
+            self._contexts = [_context(purpose, certificate, key, peers) for purpose in (True, False)]
+        except (ValueError, OSError) as problem:
+            raise InvalidArgument(f"the keys in {place} cannot be used: {problem}; {advice}") from None
+
+    def wrap(self, connection: Any, listening: bool) -> ssl.SSLSocket:
+        """Make a connection a TLS one, with a peer that is in the list. Blocks as the connection does.
+
+        Raises:
+            ssl.SSLError, OSError: the peer is not in the list, does not accept our certificate, or speaks no TLS.
+        """
+        wrapped = self._contexts[0 if listening else 1].wrap_socket(connection, server_side=listening)
+        if wrapped.getpeercert(binary_form=True) not in self.allowed:
+            wrapped.close()
+            raise ssl.SSLError("the certificate of the peer is not in the list of peers")
+        return wrapped
+
+
+def _context(listening: bool, certificate: Path, key: Path, peers: list[str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if listening else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_cert_chain(certificate, key)
+    if listening:
+        context.num_tickets = 0
+    if peers:
+        context.load_verify_locations(cadata="\n".join(peers))
+    return context

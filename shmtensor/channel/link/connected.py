@@ -1,0 +1,187 @@
+"""The link process of an end that connects to a listening one: it has one session, and connects again if need be."""
+
+from __future__ import annotations
+
+import socket
+from time import monotonic, sleep
+from typing import Any, Final
+
+from ...errors import OutOfMemory, ProtocolError, ShmTensorError
+from .. import handshake
+from ..address import Address
+from ..end import End
+from ..state import Row, Status
+from .process import Link
+from .stream import Stream
+
+_PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
+"""Seconds between attempts to connect."""
+_CLOSING_SECONDS: Final = 0.02
+
+
+class Connected(Link):
+    """The link of a connected end."""
+
+    def __init__(self, end: End) -> None:
+        """Connect, in the background."""
+        super().__init__(end)
+        config, state = self.config, end.state
+        self.address = Address(config["host"], config["port"])
+        if not self.streams:
+            state.sessions += 1
+            row = next(iter(state.rows()))
+            row.begin(state.sessions, bytes.fromhex(config["session"]), config["incarnation"], 0)
+            self.streams[row.id] = Stream(self, row)
+        self.stream = next(iter(self.streams.values()))
+        self.stream.source = self.source_of(self.stream.row)
+        self._prefetch: int = config["prefetch"]
+        self._silent_since = monotonic()
+        self._closing = False
+        self._connecting = False
+        state.status = Status.working
+        self._connect()
+
+    # ---------------------------------------------------------------------------------------------------- connections
+
+    def _connect(self) -> None:
+        if not self._connecting and not self.end.is_lost:
+            self._connecting = True
+            self.thread(self._try)
+
+    def _try(self) -> None:
+        """In a thread: connect until it succeeds, or the session is lost."""
+        problem: Exception | None = None
+        attempt = 0
+        while self._may_wait():
+            row = self.stream.row
+            hello = {
+                "kind": self.config["kind"], "pickle": self.pickled, "session": self.config["session"],
+                "incarnation": self.config["incarnation"], "named": self.config["stream"] is not None,
+                "resumes": bool(row.flags & Row.WELCOMED), "received": row.put,
+            }  # fmt: skip
+            try:
+                left = max(0.1, min(handshake.SECONDS, self.timeout))
+                begun = handshake.connect(self.address, self.keys(), self.config["encrypt"], hello, left)
+            except handshake.Refused as refusal:
+                self.loop.call(self._lose, str(refusal))
+                return
+            except (OSError, ValueError, ProtocolError) as failure:
+                problem = failure
+            else:
+                self.loop.call(self._begun, *begun)
+                return
+            self.end.state.text = f"{self.address}: {problem}"
+            sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+            attempt += 1
+        self.loop.call(self._lose, f"{self.address} was not reached for {self.timeout:g} s: {problem}")
+
+    def _may_wait(self) -> bool:
+        return self.config["stream"] is not None or monotonic() - self._silent_since < self.timeout
+
+    def _begun(self, connection: socket.socket, welcome: dict[str, Any]) -> None:
+        self._connecting = False
+        row = self.stream.row
+        try:
+            received = welcome["received"]
+            if row.flags & Row.WELCOMED and welcome["check"] != self.config["check"]:
+                raise ProtocolError("another channel listens there by now, which does not know this session")
+            if type(received) is not int or not self.stream.sender.acknowledged <= received <= self.stream.sender.last:
+                raise ProtocolError(f"the other end has received message {received!r} of this session")
+        except (KeyError, ProtocolError) as problem:
+            connection.close()
+            self._lose(f"{self.address}: {problem}")
+            return
+        row.flag(Row.WELCOMED)
+        self.use(self.stream, connection, received)
+        if self._closing:
+            self._ask_whether_drained()
+
+    def _lose(self, reason: str) -> None:
+        self._connecting = False
+        if not self._closing:
+            self.end.state.lose(reason)
+        self.end.state.lost_messages += self.stream.drop()
+        self.count()
+        if not self.end.has_users():
+            self.finish()
+
+    def disconnected(self, stream: Stream, problem: Exception) -> None:
+        self._silent_since = monotonic()
+        self.end.state.subscribed = 0
+        self.count()
+        if isinstance(problem, OutOfMemory):
+            self.end.state.text = str(problem)
+        elif isinstance(problem, ProtocolError):
+            self._lose(f"{self.address}: {problem}")
+            return
+        self._connect()
+
+    def said_bye(self, stream: Stream) -> None:
+        if self.config["stream"] is None:
+            self._lose(f"the channel at {self.address} was closed there")
+        elif stream.peer is not None:
+            stream.disconnected(stream.peer, ConnectionError("the channel was closed there"))
+
+    # -------------------------------------------------------------------------------------------------------- streams
+
+    def allowance(self, stream: Stream) -> tuple[int, int]:
+        put = stream.receiver.put
+        if stream.waits_for_room:
+            self.watch_room()
+        if not self.end.state.wanted or self._closing:
+            return 0, 0
+        if self.is_broadcast:
+            return put + self.inbox_ring.limits().maxsize, 0
+        stats = self.inbox_ring.stats()
+        if stats.messages > self._prefetch // 2:
+            self.watch_room()
+        return put - stats.messages + self._prefetch, stats.nbytes
+
+    def _has_room(self) -> None:
+        super()._has_room()
+        if self.inbox_ring.size() > self._prefetch // 2:
+            self.loop.later(0.001, self.watch_room)
+        else:
+            self.stream.touched()
+
+    def controlled(self) -> None:
+        self.stream.touched()
+        self.look()
+
+    # ---------------------------------------------------------------------------------------------------------- ending
+
+    def look(self) -> None:
+        if self.end.has_users():
+            return
+        stream = self.stream
+        if self.end.is_lost:
+            self.finish()
+        elif not self._closing:  # nothing more is wanted, and what is under way comes first
+            self._closing = True
+            self._ask_whether_drained()
+        elif self._is_done():
+            stream.say_bye()
+            self.finish()
+        if self._closing:
+            self.loop.later(_CLOSING_SECONDS, self.look)
+
+    def _ask_whether_drained(self) -> None:
+        self.stream.acknowledge()
+        self.stream.is_drained = False
+        self.stream.ask_whether_drained()
+        self.stream.touched()
+
+    def _is_done(self) -> bool:
+        """Whether all that was put is delivered, and what was fetched for nobody is given back."""
+        stream = self.stream
+        if stream.peer is None:
+            return not self._may_wait()
+        if not stream.is_drained or stream.waits_for_room or self.end.outbox.qsize() or stream.sender.entries:
+            return False
+        if self.is_broadcast or self.end.inbox.qsize() == 0:
+            return True
+        if not self.end.state.returning:
+            self.end.state.returning = 1
+            stream.source = self.source_of(stream.row)
+        self.wants(stream)
+        return False

@@ -1,0 +1,217 @@
+"""The link process of a listening end: it accepts connections, each for one session."""
+
+from __future__ import annotations
+
+import hashlib
+import select
+import socket
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any, Final
+
+from ...errors import ProtocolError
+from .. import handshake
+from ..address import Address
+from ..end import End
+from ..state import Row, Status
+from .process import Link
+from .stream import UNBOUNDED, ReaderSource, Stream
+
+_BEGINNINGS: Final = 64
+"""Connections that may be in their beginning at once; others are closed."""
+_ID_BYTES: Final = 16
+
+
+class Listening(Link):
+    """The link of a listening end."""
+
+    def __init__(self, end: End) -> None:
+        """Listen. Raises OSError: the address cannot be used."""
+        super().__init__(end)
+        self._seen: dict[Stream, float] = dict.fromkeys(self.streams.values(), monotonic())
+        self._beginnings = 0
+        self._boot = handshake.boot_id()
+        address = Address(self.config["host"], end.state.port or self.config["port"])
+        self._keys = self.keys()
+        family, _, _, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(where)
+            self._socket.listen(1024)
+            self._socket.setblocking(False)
+        except OSError:
+            self._socket.close()
+            raise
+        self.loop.watch(self._socket.fileno(), select.EPOLLIN, self._accept)
+        for stream in self.streams.values():
+            if stream.source is not None:
+                self.wants(stream)
+        self.count()
+        end.state.port = self._socket.getsockname()[1]
+        end.state.status = Status.working
+
+    def close(self) -> None:
+        self.loop.forget(self._socket.fileno())
+        self._socket.close()
+
+    # ------------------------------------------------------------------------------------------------------ beginnings
+
+    def _accept(self, events: int) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:  # it is gone already, or there is no descriptor left
+            return
+        if self._beginnings >= _BEGINNINGS:
+            connection.close()
+            return
+        self._beginnings += 1
+        self.thread(self._begin, connection)
+
+    def _begin(self, connection: socket.socket) -> None:
+        """In a thread: answer a connection, and hand it over."""
+        begun, hello = None, {}
+        try:
+            begun, hello = handshake.accept(connection, self.keys(), self.config["encrypt"], self._ask)
+        except (OSError, ValueError, ProtocolError, handshake.Refused):
+            pass
+        self.loop.call(self._begun, begun, hello)
+
+    def _ask(self, hello: dict[str, Any]) -> dict[str, Any]:
+        """In a thread: have the loop answer a HELLO."""
+        answer: Future[dict[str, Any]] = Future()
+
+        def reply() -> None:
+            try:
+                answer.set_result(self._answer(hello))
+            except Exception as problem:
+                answer.set_exception(problem)
+
+        self.loop.call(reply)
+        return answer.result(handshake.SECONDS)
+
+    def _answer(self, hello: dict[str, Any]) -> dict[str, Any]:
+        """Return the WELCOME for a HELLO. Raises Refused."""
+        for what, ours in (("kind", self.config["kind"]), ("pickle", self.pickled)):
+            if hello.get(what) != ours:
+                raise handshake.Refused(f"this channel has {what}={ours!r}, not {hello.get(what)!r}; use the same")
+        bounds = self.end.outbox._ring.limits()
+        welcome = {
+            "boot": self._boot,
+            "group": self.config["group"],
+            "name": self.config["name"],
+            "check": hashlib.sha256(self.end.state.nonce).hexdigest(),
+            "maxsize": bounds.maxsize,
+            "maxbytes": bounds.maxbytes,
+            "policy": self.end.outbox.policy if self.is_broadcast else None,
+            "timeout": self.timeout,
+        }
+        if hello.get("session") is None:
+            return welcome
+        row = self._row_of(*_checked(hello))
+        stream = self.streams[row.id]
+        if not stream.sender.acknowledged <= hello["received"] <= stream.sender.last:
+            raise handshake.Refused(
+                f"the other end has received message {hello['received']} of this session, and this one has sent "
+                f"messages {stream.sender.acknowledged + 1} to {stream.sender.last} at most"
+            )
+        return {**welcome, "received": stream.receiver.put}
+
+    def _row_of(self, session: bytes, incarnation: int, named: bool, resumes: bool) -> Row:
+        """Return the row of a session, which may be a new one. Raises Refused."""
+        known = self.streams.get(session)
+        if known is not None and known.row.incarnation == incarnation:
+            return known.row
+        if known is not None and known.peer is not None:
+            raise handshake.Refused("another end with this name is connected")
+        if resumes:
+            raise handshake.Refused(
+                f"the session is unknown here: it was silent for longer than {self.timeout:g} s, or this channel was "
+                "opened anew"
+            )
+        if known is not None:
+            self._drop(known)
+        row = next((row for row in self.end.state.rows() if row.number == 0), None)
+        if row is None:
+            raise handshake.Refused(f"{len(self.streams)} other ends are connected, as many as max_peers allows")
+        self.end.state.sessions += 1
+        row.begin(self.end.state.sessions, session, incarnation, Row.NAMED if named else 0)
+        self._seen[self.streams.setdefault(session, Stream(self, row))] = monotonic()
+        return row
+
+    def _begun(self, connection: socket.socket | None, hello: dict[str, Any]) -> None:
+        self._beginnings -= 1
+        if connection is None:
+            return
+        session = hello.get("session")
+        stream = self.streams.get(bytes.fromhex(session)) if session is not None else None
+        if stream is None:
+            connection.close()
+            return
+        try:
+            self.use(stream, connection, hello["received"])
+        except (ProtocolError, OSError):
+            connection.close()
+
+    # --------------------------------------------------------------------------------------------------------- streams
+
+    def allowance(self, stream: Stream) -> tuple[int, int]:
+        bounds = self.inbox_ring.limits()
+        limit = stream.receiver.put + bounds.maxsize if bounds.maxsize else UNBOUNDED
+        if stream.waits_for_room:
+            self.watch_room()
+        return limit, 0
+
+    def disconnected(self, stream: Stream, problem: Exception) -> None:
+        self._seen[stream] = monotonic()
+        self.count()
+
+    def said_bye(self, stream: Stream) -> None:
+        self._drop(stream)
+
+    def _drop(self, stream: Stream) -> None:
+        self.end.state.lost_messages += stream.drop()
+        self.streams.pop(stream.id, None)
+        self._seen.pop(stream, None)
+        self.count()
+
+    def look(self) -> None:
+        now = monotonic()
+        for stream in list(self.streams.values()):
+            if stream.peer is None and not stream.row.flags & Row.NAMED and now - self._seen[stream] > self.timeout:
+                self._drop(stream)
+        if self.end.has_users():
+            return
+        # Nobody here has the channel any more. What is inside goes to those who take it.
+        takers = [stream for stream in self.streams.values() if stream.row.flags & Row.CONSUMER]
+        left = 0 if self.sends_broadcast else self.end.outbox.qsize()
+        lagging = any(isinstance(s.source, ReaderSource) and s.source.reader.lag for s in takers)
+        if not takers or not (left or lagging or any(stream.sender.entries for stream in takers)):
+            self._end()
+
+    def controlled(self) -> None:
+        self.look()
+
+    def _end(self) -> None:
+        for stream in list(self.streams.values()):
+            if stream.peer is not None:
+                stream.say_bye()
+        self.finish()
+
+
+def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, bool]:
+    """Return (session, incarnation, named, resumes) of a HELLO. Raises Refused."""
+    try:
+        session = bytes.fromhex(hello["session"])
+        incarnation, received = hello["incarnation"], hello["received"]
+        named, resumes = hello["named"], hello["resumes"]
+    except (KeyError, TypeError, ValueError):
+        raise handshake.Refused("HELLO lacks something, or has it in another form") from None
+    sound = len(session) == _ID_BYTES and isinstance(named, bool) and isinstance(resumes, bool)
+    for number in (incarnation, received):
+        sound = sound and type(number) is int and 0 <= number < 2**63
+    if not sound:
+        raise handshake.Refused("HELLO has a value that is not possible")
+    return session, incarnation, named, resumes

@@ -1,0 +1,338 @@
+"""One session of this end with another one: its window, what it has received, and its connection, if it has one.
+
+Every step leaves shared memory so that the next link process can go on: the commit numbers of the rings say which message
+was put or taken last (native/base/layout.hpp, R6), the state says which move into the window was under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+import shmtensor
+
+from ..._native import STORE_REFUSE, Block, KeptReader, Ring
+from ...errors import MessageTooLarge, OutOfMemory, ProtocolError
+from ...store import Store
+from .. import wire
+from ..session import Entry, Receiver, Sender
+from ..state import Row, State
+
+if TYPE_CHECKING:
+    from .peer import Peer
+    from .process import Link
+
+SEQUENCE_BITS: Final = 40
+_BYTE: Final = np.dtype(np.uint8)
+UNBOUNDED: Final = 2**63
+_PING: Final = 1
+_PONG: Final = 2
+_SUBSCRIBED: Final = 4
+
+
+def commit_number(session: int, sequence: int) -> int:
+    """Return the commit number of a message of a session."""
+    return (session & 0xFFFFFF) << SEQUENCE_BITS | sequence
+
+
+class Content(NamedTuple):
+    """Messages on their way out."""
+
+    frames: bytes
+    blocks: list[memoryview]
+    key: str
+    """In the window."""
+
+
+class Source(Protocol):
+    """Where a stream's messages come from."""
+
+    def peek(self, nbytes: int, messages: int) -> Any:
+        """Return the next messages, a `RunOfMessages`, which stay where they are; None: there are none."""
+
+    def take(self, run: Any, commit: int) -> bool:
+        """Take these messages. False: another process has taken the first of them."""
+
+
+class QueueSource:
+    """The messages of a queue: each goes to one taker."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+
+    def peek(self, nbytes: int, messages: int) -> Any:
+        return self.ring.peek(nbytes, messages)
+
+    def take(self, run: Any, commit: int) -> bool:
+        return self.ring.take(run.number, run.messages, commit)
+
+
+class ReaderSource:
+    """The messages of a broadcast, as a reader of its own sees them."""
+
+    def __init__(self, reader: KeptReader) -> None:
+        self.reader = reader
+
+    def peek(self, nbytes: int, messages: int) -> Any:
+        return self.reader.peek(nbytes, messages)
+
+    def take(self, run: Any, commit: int) -> bool:
+        self.reader.skip_to((run.number + run.messages) & 0xFFFFFFFF)
+        return True
+
+
+class _Arrived(NamedTuple):
+    first: int
+    messages: int
+    nbytes: int
+    frames: memoryview
+    blocks: list[Block]
+
+
+class Stream:
+    """A session."""
+
+    def __init__(self, link: Link, row: Row) -> None:
+        """Go on with the session of a row."""
+        self.link = link
+        self.row = row
+        self.id = row.id
+        self.sender: Sender[Content] = Sender(row.sent)
+        self.receiver = Receiver(row.put)
+        self.peer: Peer | None = None
+        self.source: Source | None = None
+        self.is_drained = False
+        """The other end has said that nothing of what it sent is under way."""
+        self._arrived: deque[_Arrived] = deque()
+        self._arrived_bytes = 0
+        self._acknowledged = (-1, -1, -1)  # what the last ACK said
+        self._is_subscribed = False
+        for key in sorted(link.end.window.keys(self._prefix)):
+            messages, nbytes, frames, *tensors = link.end.window.get(key)
+            first = int(key.rpartition(".")[2], 16)
+            content = Content(frames, [memoryview(tensor.numpy()) for tensor in tensors], key)
+            self.sender.restore(Entry(first, first + messages - 1, nbytes, content))
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.row.number:x}."
+
+    def touched(self) -> None:
+        """Have the link look at this stream at the end of the round."""
+        self.link.touched[self] = None
+
+    # ------------------------------------------------------------------------------------------------------- sending
+
+    def move(self, messages: int) -> int:
+        """Move up to so many messages of the source into the window. Returns how many; 0: there are none, or none left.
+
+        Raises OutOfMemory: the window cannot take them now; they stay where they are.
+        """
+        assert self.source is not None
+        run = self.source.peek(wire.RUN_BYTES, messages)
+        if run is None:
+            return 0
+        if run.lost:
+            self.source.take(run, 0)
+            self.link.end.state.lost_messages += 1
+            return run.messages  # type: ignore[no-any-return]
+        state, window = self.link.end.state, self.link.end.window
+        first, last = self.sender.last + 1, self.sender.last + run.messages
+        commit = commit_number(self.row.number, last)
+        content = Content(run.frames, [memoryview(block).cast("B") for block in run.blocks], f"{self._prefix}{first:010x}")
+        state.moving_first = first
+        state.moving_beyond = (run.number + run.messages) & 0xFFFFFFFF
+        state.moving_last = commit
+        value = (run.messages, run.nbytes, run.frames, *map(_tensor, run.blocks))
+        window._put([content.key], [value], 0, False, STORE_REFUSE, copies=False)
+        taken = self.source.take(run, commit)
+        if taken:
+            self.row.sent = last
+            self.sender.add(run.messages, run.nbytes, content)
+        else:
+            window.delete(content.key)
+        state.moving_last = 0
+        return run.messages if taken else 0
+
+    def acknowledged(self, head: wire.Head) -> None:
+        """Take an ACK of the other end."""
+        self._release(self.sender.acknowledge(head.number, head.second, head.third))
+
+    def _release(self, entries: list[Entry[Content]]) -> None:
+        for entry in entries:
+            self.link.end.window.delete(entry.content.key)
+
+    # ----------------------------------------------------------------------------------------------------- receiving
+
+    def allocate(self, nbytes: int) -> Block:
+        """Return memory for a block that arrives. Raises OutOfMemory."""
+        return self.link.end.manager.allocate(nbytes)
+
+    def data(self, head: wire.Head, frames: memoryview, blocks: list[Block]) -> None:
+        """Take messages that have arrived. Raises ProtocolError."""
+        known = self.receiver.accept(head.number, head.second, head.third)
+        if known < head.second:
+            if known:
+                frames = wire.skip(frames, known)
+            self._arrived.append(_Arrived(head.number + known, head.second - known, head.third, frames, blocks))
+            self._arrived_bytes += head.third
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Put what has arrived where it belongs, as far as there is room. Raises ProtocolError."""
+        ring = self.link.inbox_ring
+        while self._arrived:
+            arrived = self._arrived[0]
+            commit = commit_number(self.row.number, arrived.first)
+            try:
+                put = ring.put_frames(arrived.frames, arrived.blocks, commit, self.link.pickled)
+            except OutOfMemory as problem:
+                self.link.blocked[self] = None
+                self.link.has_no_memory(problem)
+                return
+            except (MessageTooLarge, ValueError) as problem:
+                raise ProtocolError(f"a message cannot be put here: {problem}") from None
+            self.receiver.put += put
+            self.row.put = self.receiver.put
+            if put < arrived.messages:
+                self._arrived[0] = arrived._replace(
+                    first=arrived.first + put, messages=arrived.messages - put, frames=wire.skip(arrived.frames, put)
+                )
+                self.link.blocked[self] = None
+                return
+            self._arrived.popleft()
+            self._arrived_bytes -= arrived.nbytes
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether messages are here that have no room yet."""
+        return bool(self._arrived)
+
+    def acknowledge(self) -> None:
+        """Send an ACK, if it would say anything new."""
+        if self.peer is None:
+            return
+        limit, waiting = self.link.allowance(self)
+        said = self.receiver.put, self.receiver.credit(self._arrived_bytes + waiting, self.link.window), limit
+        if said != self._acknowledged:
+            self._acknowledged = said
+            self.peer.send(wire.Head(wire.ACK, 0, 0, 0, *said))
+
+    # ---------------------------------------------------------------------------------------------------- connection
+
+    def connected(self, peer: Peer, received: int) -> None:
+        """Use a new connection, whose other side has put the messages up to `received`. Raises ProtocolError."""
+        if self.peer is not None:
+            self.peer.close()
+        self._release(self.sender.connected(received))
+        self.receiver.connected()
+        self._acknowledged = (-1, -1, -1)
+        self._is_subscribed = False
+        self.peer = peer
+        self.touched()
+
+    def disconnected(self, peer: Peer, problem: Exception) -> None:
+        """The connection has ended."""
+        peer.close()
+        if self.peer is peer:
+            self.peer = None
+            self.sender.limit = 0
+            self.link.disconnected(self, problem)
+
+    def received(self, peer: Peer, head: wire.Head) -> None:
+        """Take a frame that is not DATA. Raises ProtocolError."""
+        if head.kind == wire.ACK:
+            self.acknowledged(head)
+            if head.third:
+                self.link.wants(self)
+        elif head.kind == wire.BEAT:
+            if head.flags & _PING:
+                peer.send(wire.Head(wire.BEAT, _PONG))
+            if head.flags & _PONG:
+                self.is_drained = True
+            if head.flags & _SUBSCRIBED:
+                self.link.end.state.subscribed = 1
+        elif head.kind == wire.BYE:
+            self.link.said_bye(self)
+        else:
+            raise ProtocolError(f"{wire.NAMES[head.kind]} came after the beginning of the connection")
+
+    def ask_whether_drained(self) -> None:
+        """Have the other end say when all that it sent has arrived."""
+        if self.peer is not None:
+            self.peer.send(wire.Head(wire.BEAT, _PING))
+
+    def say_subscribed(self) -> None:
+        """Tell the other end that it will get all messages from now on."""
+        if self.peer is not None and not self._is_subscribed:
+            self._is_subscribed = True
+            self.peer.send(wire.Head(wire.BEAT, _SUBSCRIBED))
+            self.touched()
+
+    def work(self) -> None:
+        """Send what may be sent. Raises OSError."""
+        if self.peer is not None:
+            self.acknowledge()
+            self.queue()
+            self.peer.flush()
+
+    def queue(self) -> None:
+        """Queue what may be sent."""
+        peer = self.peer
+        while peer is not None and peer.has_room and (entry := self.sender.next()) is not None:
+            peer.send_entry(entry)
+
+    def say_bye(self) -> None:
+        """End the session in order, as far as the connection takes it."""
+        if self.peer is not None:
+            self.peer.send(wire.Head(wire.BYE))
+            with suppress(OSError):
+                self.peer.flush()
+
+    def drop(self) -> int:
+        """Give the session up, and what waits for the other end. Returns how many messages those were."""
+        messages = sum(entry.last - entry.first + 1 for entry in self.sender.entries)
+        for entry in self.sender.entries:
+            self.link.end.window.delete(entry.content.key)
+        if self.peer is not None:
+            self.peer.close()
+            self.peer = None
+        if isinstance(self.source, ReaderSource):
+            self.source.reader.leave()
+        self.row.end()
+        return messages
+
+
+def recover(state: State, window: Store, taken: int, beyond_of: dict[int, int]) -> None:
+    """Finish what a link process that was killed has left: messages are in their source or in the window, not in both.
+
+    Args:
+        state: of the end.
+        window: of the end.
+        taken: the commit number of what was last taken from the queue that is the source.
+        beyond_of: of a broadcast: the number of the next message of each session's reader, by the session's number.
+    """
+    moving = state.moving_last
+    if moving == 0:
+        return
+    session, last = moving >> SEQUENCE_BITS, moving & ((1 << SEQUENCE_BITS) - 1)
+    for row in state.rows():
+        if row.number == 0 or row.number & 0xFFFFFF != session:
+            continue
+        if session in beyond_of:
+            was_taken = (beyond_of[session] - state.moving_beyond) & 0xFFFFFFFF < 2**31
+        else:
+            was_taken = taken == moving
+        if was_taken:
+            row.sent = last
+        else:
+            window.delete(f"{row.number:x}.{state.moving_first:010x}")
+    state.moving_last = 0
+
+
+def _tensor(block: Block) -> Any:
+    return shmtensor.from_numpy(block.array(_BYTE, (block.nbytes,)))
+

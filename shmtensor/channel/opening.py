@@ -1,0 +1,289 @@
+"""`listen` and `connect`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from math import isfinite
+from time import monotonic, sleep
+from typing import Any, Final, Literal, overload
+
+from ..errors import ConnectionLost, InvalidArgument, ManagerError, ProtocolError, ShmTensorError
+from ..ipc.queues import MAX_BYTES, MAX_MESSAGES, bound
+from ..ipc.reductions import name_of
+from ..manager import client
+from ..manager.shortage import parse_size
+from . import handshake
+from .address import Address, parse
+from .channel import BroadcastChannel, Channel
+from .end import CONNECTED, LISTENING, End
+from .keys import Keys
+from .state import Status
+
+WINDOW: Final = "64M"
+MAX_MESSAGE: Final = 2**36
+TIMEOUT: Final = 5.0
+PREFETCH: Final = 16
+_PAUSE_SECONDS: Final = 0.05
+
+
+@overload
+def listen(address: str, *, broadcast: Literal[True], **options: Any) -> BroadcastChannel: ...
+@overload
+def listen(
+    address: str,
+    *,
+    broadcast: Literal[False] = False,
+    maxsize: int = 0,
+    maxbytes: int = 0,
+    name: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    encrypt: bool = True,
+    pickle: bool = False,
+    timeout: float = TIMEOUT,
+    window: int | str = WINDOW,
+    max_peers: int = 256,
+) -> Channel: ...
+def listen(
+    address: str,
+    *,
+    broadcast: bool = False,
+    maxsize: int = 0,
+    maxbytes: int = 0,
+    policy: str | None = None,
+    name: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    encrypt: bool = True,
+    pickle: bool = False,
+    timeout: float = TIMEOUT,
+    window: int | str = WINDOW,
+    max_peers: int = 256,
+) -> Channel | BroadcastChannel:
+    """Open a channel, a queue or a broadcast, to which processes on any machine can connect. Blocks until it listens.
+
+    It lasts until no process of this machine has it any more, and what is inside has gone to those who take it.
+
+    Args:
+        address: `tcp://HOST:PORT`. Port 0: a free one, which `Channel.address` has.
+        broadcast: whether each reader receives each message; else a message goes to one `get`.
+        maxsize: maximum number of messages inside, as for `multiprocessing.Queue`, or `Broadcast`, which needs one.
+            Each connected end may have as many on their way here, and as many in its own queue.
+        maxbytes: maximum number of bytes inside, as for `multiprocessing.Queue`.
+        policy: of a broadcast, as for `multiprocessing.Broadcast`.
+        name: a named stream: messages and connections outlast the processes of this end, as long as the group of this
+            machine lasts; the next `listen` with this name goes on. Letters, digits, '_', '-' and '.'.
+        keys: the directory that `shmtensor-manager keys` has made. Needed for all but the loopback.
+        encrypt: with keys: whether everything is encrypted, or only who is who is checked when a connection begins. Both
+            ends must say the same.
+        pickle: whether values are taken that need pickle. Who can connect can then run code here. Both ends must say the
+            same.
+        timeout: seconds after which an end that is silent is taken for dead. Its session ends, and what was on its way
+            to it is dropped, unless it is a named stream.
+        window: bytes that each connected end may have on their way here, as a number or as "64M"; a message may be larger.
+        max_peers: sessions at a time.
+
+    Raises:
+        InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
+        ShmTensorError: the address is in use, or cannot be used here.
+        OutOfMemory, ManagerError: see `shmtensor.errors`.
+    """
+    where = parse(address)
+    config = _config(LISTENING, where, broadcast, name, keys, encrypt, pickle, timeout, window)
+    bounds: dict[str, Any] = {
+        "maxsize": bound(maxsize, "maxsize", MAX_MESSAGES),
+        "maxbytes": bound(maxbytes, "maxbytes", MAX_BYTES),
+    }
+    if broadcast:
+        bounds["policy"] = policy
+    elif policy is not None:
+        raise InvalidArgument("policy is for broadcasts; a queue keeps what nobody has taken")
+    if type(max_peers) is not int or not 1 <= max_peers <= 65536:
+        raise InvalidArgument(f"max_peers must be an integer from 1 to 65536, not {max_peers!r}")
+    end = _named(config) or End.make(config, bounds, max_peers)
+    return _linked(end)
+
+
+@overload
+def connect(address: str, *, broadcast: Literal[True], **options: Any) -> BroadcastChannel: ...
+@overload
+def connect(
+    address: str,
+    *,
+    broadcast: Literal[False] = False,
+    name: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    encrypt: bool = True,
+    pickle: bool = False,
+    timeout: float = TIMEOUT,
+    window: int | str = WINDOW,
+    prefetch: int = PREFETCH,
+) -> Channel: ...
+def connect(
+    address: str,
+    *,
+    broadcast: bool = False,
+    name: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    encrypt: bool = True,
+    pickle: bool = False,
+    timeout: float = TIMEOUT,
+    window: int | str = WINDOW,
+    prefetch: int = PREFETCH,
+) -> Channel | BroadcastChannel:
+    """Connect to a channel. Blocks until the listening end answers, up to `timeout` seconds.
+
+    A process that can read a random number in the shared memory of the listening end uses its queue directly, without
+    the network. All others have queues of their own, and a link process.
+
+    Args:
+        address: as for `listen`.
+        broadcast: as for `listen`.
+        name: a named stream: what was put and not delivered outlasts the processes of this end, as long as the group of
+            this machine lasts; the next `connect` with this name goes on. One end at a time.
+        keys: as for `listen`.
+        encrypt: as for `listen`.
+        pickle: as for `listen`.
+        timeout: seconds to wait for the listening end, and after which it is taken for dead while it is silent. A named
+            stream waits without end.
+        window: bytes that may be on their way to this end, as for `listen`.
+        prefetch: messages that may be fetched for this end before a process takes them. Others cannot get those.
+
+    Raises:
+        InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
+        ConnectionLost: nobody listens there in time, the keys do not fit, or the listening end refuses this one; the
+            message has the reason.
+        OutOfMemory, ManagerError: see `shmtensor.errors`.
+    """
+    where = parse(address)
+    if where.port == 0:
+        raise InvalidArgument(f"{address!r} has no port; connect to the one that the listening end's `address` has")
+    if type(prefetch) is not int or not 1 <= prefetch <= 2**31:
+        raise InvalidArgument(f"prefetch must be an integer of at least 1, not {prefetch!r}")
+    config = _config(CONNECTED, where, broadcast, name, keys, encrypt, pickle, timeout, window)
+    known = _named(config)
+    if known is not None:
+        return _linked(known)
+    welcome = _probe(where, config)
+    local = _local(welcome)
+    if local is not None:
+        return _channel(local)
+    bounds = {"maxsize": welcome["maxsize"], "maxbytes": welcome["maxbytes"]}
+    config |= {
+        "prefetch": prefetch,
+        "check": welcome["check"],
+        "session": _session(name),
+        "incarnation": int.from_bytes(os.urandom(7), "little"),
+        "broadcast": {"maxsize": welcome["maxsize"], "policy": welcome["policy"]},
+    }
+    return _linked(End.make(config, bounds, 1))
+
+
+def _config(
+    role: str, where: Address, broadcast: bool, name: str | None, keys: Any, encrypt: bool, pickle: bool,
+    timeout: float, window: int | str,
+) -> dict[str, Any]:  # fmt: skip
+    if name is not None:
+        name_of(name)
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not isfinite(timeout) or timeout < 0.1:
+        raise InvalidArgument(f"timeout must be a number of seconds, 0.1 or more, not {timeout!r}")
+    try:
+        nbytes = parse_size(window) if isinstance(window, str) else int(window)
+    except (ValueError, TypeError):
+        nbytes = 0
+    if not 1 <= nbytes < 2**62:
+        raise InvalidArgument(f"window must be a number of bytes such as '64M', not {window!r}")
+    directory = None if keys is None else os.path.abspath(keys)  # noqa: PTH100
+    if directory is not None:
+        Keys(directory)
+    elif not where.is_loopback:
+        raise InvalidArgument(
+            f"{where} can be reached from other machines, so that it needs keys: make them with `shmtensor-manager keys "
+            "DIRECTORY`, and pass keys=DIRECTORY (docs/channel.md)"
+        )
+    return {
+        "role": role, "kind": "broadcast" if broadcast else "queue", "host": where.host, "port": where.port,
+        "stream": name, "keys": directory, "encrypt": bool(encrypt), "pickle": bool(pickle), "timeout": float(timeout),
+        "window": nbytes, "max_message": MAX_MESSAGE, "group": client.default().stats().group,
+    }  # fmt: skip
+
+
+def _session(name: str | None) -> str:
+    return (os.urandom(16) if name is None else hashlib.sha256(name.encode()).digest()[:16]).hex()
+
+
+def _named(config: dict[str, Any]) -> End | None:
+    """Return the end of a named stream that is here already. Raises InvalidArgument: it is another one's."""
+    if config["stream"] is None:
+        return None
+    end = End.find(client.default(), End.name_of(config))
+    if end is None:
+        return None
+    for what in ("kind", "host", "port", "pickle"):
+        if end.config[what] != config[what]:
+            raise InvalidArgument(
+                f"the stream {config['stream']!r} exists with {what}={end.config[what]!r}, not {config[what]!r}; use the "
+                "same, or another name"
+            )
+    end.state.ended = 0
+    return end
+
+
+def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
+    """Return what the listening end says of itself. Raises ConnectionLost."""
+    deadline = monotonic() + config["timeout"]
+    keys = None if config["keys"] is None else Keys(config["keys"])
+    hello = {"kind": config["kind"], "pickle": config["pickle"], "session": None}
+    while True:
+        try:
+            connection, welcome = handshake.connect(where, keys, config["encrypt"], hello, max(0.1, deadline - monotonic()))
+        except handshake.Refused as refusal:
+            raise ConnectionLost(str(refusal)) from None
+        except (OSError, ProtocolError) as problem:
+            if monotonic() > deadline or not isinstance(problem, ConnectionRefusedError):
+                raise ConnectionLost(f"cannot connect to {where}: {problem}{_advice(problem, config)}") from None
+            sleep(_PAUSE_SECONDS)
+            continue
+        connection.close()
+        try:
+            for field, kind in (("maxsize", int), ("maxbytes", int), ("check", str), ("boot", str), ("name", str)):
+                if not isinstance(welcome[field], kind):
+                    raise KeyError(field)
+        except KeyError as lacking:
+            raise ConnectionLost(f"the WELCOME of {where} lacks {lacking}") from None
+        return welcome
+
+
+def _advice(problem: Exception, config: dict[str, Any]) -> str:
+    if isinstance(problem, ProtocolError) or config["keys"] is not None or isinstance(problem, ConnectionRefusedError):
+        return ""
+    return "; if it listens with keys, this end needs them, too"
+
+
+def _local(welcome: dict[str, Any]) -> End | None:
+    """Return the listening end if its memory is this group's, which only a number in that memory proves."""
+    manager = client.default()
+    if welcome["boot"] != handshake.boot_id() or welcome.get("group") != manager.stats().group:
+        return None
+    try:
+        end = End.find(manager, welcome["name"])
+    except (ManagerError, InvalidArgument):
+        return None
+    if end is None or hashlib.sha256(end.state.nonce).hexdigest() != welcome["check"]:
+        return None
+    return end
+
+
+def _linked(end: End) -> Channel | BroadcastChannel:
+    """Return the channel of an end, whose link process works. Raises what that could not do."""
+    if end.state.status == Status.lost:
+        end.state.text = ""
+        end.state.status = Status.starting
+    end.link()
+    if end.state.status == Status.lost:
+        reason = end.state.text
+        raise (ShmTensorError if end.config["role"] == LISTENING else ConnectionLost)(reason)
+    return _channel(end)
+
+
+def _channel(end: End) -> Channel | BroadcastChannel:
+    return BroadcastChannel(end) if end.config["kind"] == "broadcast" else Channel(end)

@@ -1,0 +1,132 @@
+"""The two directions of a session, without input or output: what may be sent, what was received, what is acknowledged.
+
+A session lasts over many connections. Each message of one direction has a sequence number, from 1. The receiver puts
+them in order and acknowledges the last one that it has put; the sender keeps a message until then, and sends what was
+not acknowledged again on the next connection. native/model/channel.py checks this protocol.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, NamedTuple, TypeVar
+
+from ..errors import ProtocolError
+
+Content = TypeVar("Content")
+
+
+class Entry(NamedTuple, Generic[Content]):
+    """Messages that are sent together."""
+
+    first: int
+    """Sequence number of the first one."""
+    last: int
+    nbytes: int
+    content: Content
+
+
+class Sender(Generic[Content]):
+    """The side that sends. `entries` is the window: all that was not acknowledged, in order."""
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+        """The highest sequence number that was given out."""
+        self.acknowledged = last
+        self.entries: deque[Entry[Content]] = deque()
+        self._unsent = 0  # index of the first entry that was not sent on this connection
+        self._credit = 0  # bytes that may have been sent on this connection before the next entry
+        self._sent_bytes = 0
+        self.limit = 0
+        """The highest sequence number that may be sent; 0: the other side takes none."""
+
+    def add(self, messages: int, nbytes: int, content: Content) -> None:
+        """Give the next sequence numbers to messages. They are sent once `next` returns them."""
+        self.entries.append(Entry(self.last + 1, self.last + messages, nbytes, content))
+        self.last += messages
+
+    def restore(self, entry: Entry[Content]) -> None:
+        """Add what the window had when another process kept it."""
+        self.entries.append(entry)
+        self.last = max(self.last, entry.last)
+        self.acknowledged = min(self.acknowledged, entry.first - 1)
+
+    def connected(self, received: int) -> list[Entry[Content]]:
+        """Begin a connection, whose other side has put the messages up to `received`. Returns as `acknowledge`."""
+        released = self._release(received)
+        self._unsent = 0
+        self._sent_bytes = self._credit = 0
+        self.limit = 0
+        return released
+
+    def acknowledge(self, received: int, credit: int, limit: int) -> list[Entry[Content]]:
+        """Take an ACK. Returns the entries that are not needed any more. Raises ProtocolError."""
+        released = self._release(received)
+        self._credit = max(self._credit, credit)
+        self.limit = limit
+        return released
+
+    def _release(self, received: int) -> list[Entry[Content]]:
+        if not self.acknowledged <= received <= self.last:
+            raise ProtocolError(
+                f"the other side acknowledges message {received}; it had acknowledged {self.acknowledged}, and the last "
+                f"one was {self.last}"
+            )
+        self.acknowledged = received
+        released = []
+        while self.entries and self.entries[0].last <= received:
+            released.append(self.entries.popleft())
+        self._unsent = max(0, self._unsent - len(released))
+        return released
+
+    @property
+    def room(self) -> int:
+        """How many more messages may get a sequence number now."""
+        return max(0, self.limit - self.last) if self.may_send else 0
+
+    @property
+    def may_send(self) -> bool:
+        """Whether bytes may be sent on this connection."""
+        return self._sent_bytes < self._credit
+
+    def next(self) -> Entry[Content] | None:
+        """Return the next entry to send; None: there is none, or it has to wait for an ACK."""
+        if self._unsent >= len(self.entries) or not self.may_send:
+            return None
+        entry = self.entries[self._unsent]
+        if entry.first > self.limit:
+            return None
+        self._unsent += 1
+        self._sent_bytes += entry.nbytes
+        return entry
+
+
+class Receiver:
+    """The side that receives."""
+
+    def __init__(self, put: int = 0) -> None:
+        self.put = put
+        """The last message that was put where it belongs: what is acknowledged."""
+        self.accepted = put
+        """The last message that is here."""
+        self._bytes = 0  # received on this connection
+
+    def connected(self) -> None:
+        """Begin a connection."""
+        self._bytes = 0
+
+    def accept(self, first: int, messages: int, nbytes: int) -> int:
+        """Take messages that have arrived. Returns how many of them were here before, from the first on.
+
+        Raises:
+            ProtocolError: messages are missing before them.
+        """
+        if first < 1 or first > self.accepted + 1:
+            raise ProtocolError(f"message {first} came after message {self.accepted}: those between are missing")
+        self._bytes += nbytes
+        known = min(messages, self.accepted + 1 - first)
+        self.accepted += messages - known
+        return known
+
+    def credit(self, waiting: int, window: int) -> int:
+        """Return how many bytes may have been sent, if `waiting` bytes are here and `window` may be."""
+        return max(0, self._bytes - waiting + window)

@@ -1,0 +1,192 @@
+"""The state of one end of a channel: one block of shared memory, written by its link process.
+
+Processes read it; the next link process goes on from it if one is killed. All words are 8 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, Final
+
+from .._native import Block
+from ..errors import InvalidArgument
+
+_MAGIC: Final = int.from_bytes(b"SHMCHNL1", "little")
+_WORD: Final = 8
+_TEXT_BYTES: Final = 1024
+_CONFIG_BYTES: Final = 4096
+_HEADER_WORDS: Final = 32
+_ROW_WORDS: Final = 8
+_TEXT_AT: Final = _HEADER_WORDS * _WORD
+_CONFIG_AT: Final = _TEXT_AT + _TEXT_BYTES
+_ROWS_AT: Final = _CONFIG_AT + _CONFIG_BYTES
+NONCE_BYTES: Final = 16
+
+
+class Status(IntEnum):
+    """What an end is."""
+
+    starting = 0
+    """Nobody has listened or connected so far."""
+    working = 1
+    lost = 2
+    """For good; the text has the reason."""
+
+
+class _Word:
+    """A word of the state as an attribute."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, state: State, owner: type) -> int:
+        return state._words[self._index]
+
+    def __set__(self, state: State, value: int) -> None:
+        state._words[self._index] = value
+
+
+class State:
+    """The state of one end. Only its link process writes, but for `wanted`, which processes set."""
+
+    status = _Word(1)
+    port = _Word(2)
+    """Where a listening end listens."""
+    connected = _Word(3)
+    """Other ends that are connected at the moment."""
+    consumers = _Word(4)
+    """Other ends that take messages from this one, as far as they are known: then `put` copies tensors."""
+    wanted = _Word(5)
+    """1: a process of this end wants to receive messages."""
+    subscribed = _Word(6)
+    """1: the other end knows that."""
+    sessions = _Word(7)
+    """Sessions so far; the last number that was given out."""
+    lost_messages = _Word(8)
+    """Messages for other ends that were dropped because those are gone."""
+    # The move of messages into the window that is under way: with `moving_last`, written last, the session's number << 40
+    # | sequence number of the last message.
+    moving_first = _Word(9)
+    moving_last = _Word(10)
+    moving_beyond = _Word(11)
+    """Of a broadcast: the number of the message after them."""
+    link_pid = _Word(12)
+    returning = _Word(14)
+    """1: nobody has this end any more, and what its inbox has goes back to the other end."""
+    ended = _Word(13)
+    """1: the link process has ended in order, and nobody starts another one."""
+
+    def __init__(self, block: Block, rows: int | None = None) -> None:
+        """Open the state in a block; `rows`: write a new one, for so many sessions."""
+        self.block = block
+        memory = memoryview(block).cast("B")
+        self._bytes = memory
+        self._words = memory.cast("Q")
+        if rows is not None:
+            memory[:] = bytes(len(memory))
+            memory[16 * _WORD : 16 * _WORD + NONCE_BYTES] = os.urandom(NONCE_BYTES)
+            self._words[0] = _MAGIC
+        elif len(memory) < _ROWS_AT or self._words[0] != _MAGIC:
+            raise InvalidArgument("the block is not the state of a channel of this version")
+
+    @staticmethod
+    def nbytes(rows: int) -> int:
+        """Return the size of the block of a state."""
+        return _ROWS_AT + rows * _ROW_WORDS * _WORD
+
+    @property
+    def nonce(self) -> bytes:
+        """What tells this end from all others; only processes that can read its memory know it."""
+        return bytes(self._bytes[16 * _WORD : 16 * _WORD + NONCE_BYTES])
+
+    @property
+    def text(self) -> str:
+        """Why it is lost, or what hinders it at the moment."""
+        return bytes(self._bytes[_TEXT_AT:_CONFIG_AT]).partition(b"\0")[0].decode("utf-8", "replace")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")[: _TEXT_BYTES - 1]
+        self._bytes[_TEXT_AT:_CONFIG_AT] = data.ljust(_TEXT_BYTES, b"\0")
+
+    def lose(self, reason: str) -> None:
+        """Say that the end is lost."""
+        self.text = reason
+        self.status = Status.lost
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the end was made with."""
+        found: dict[str, Any] = json.loads(bytes(self._bytes[_CONFIG_AT:_ROWS_AT]).rstrip(b"\0"))
+        return found
+
+    @config.setter
+    def config(self, config: dict[str, Any]) -> None:
+        data = json.dumps(config).encode()
+        if len(data) > _CONFIG_BYTES:
+            raise InvalidArgument(f"the addresses and paths of a channel take {len(data)} of {_CONFIG_BYTES} bytes")
+        self._bytes[_CONFIG_AT:_ROWS_AT] = data.ljust(_CONFIG_BYTES, b"\0")
+
+    def rows(self) -> Iterator[Row]:
+        """Return the rows of all sessions, used or not."""
+        return (Row(self._words, at) for at in range(_ROWS_AT // _WORD, len(self._words), _ROW_WORDS))
+
+
+class _RowWord:
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, row: Row, owner: type) -> int:
+        return row._words[row._at + self._index]
+
+    def __set__(self, row: Row, value: int) -> None:
+        row._words[row._at + self._index] = value
+
+
+class Row:
+    """What the state has of one session."""
+
+    number = _RowWord(0)
+    """Tells sessions of this end apart; 0: the row is free. Written last, cleared first."""
+    put = _RowWord(3)
+    """The last message that was received and put."""
+    sent = _RowWord(4)
+    """The last message that was given a sequence number."""
+    flags = _RowWord(5)
+    incarnation = _RowWord(6)
+    """Tells the ends of a named stream apart, of which one follows the other."""
+
+    NAMED: Final = 1
+    CONSUMER: Final = 2
+    WELCOMED: Final = 4
+
+    def __init__(self, words: memoryview, at: int) -> None:
+        self._words = words
+        self._at = at
+
+    @property
+    def id(self) -> bytes:
+        """The session's id, 16 bytes."""
+        return bytes(self._words[self._at + 1 : self._at + 3].cast("B"))
+
+    def begin(self, number: int, session: bytes, incarnation: int, flags: int) -> None:
+        """Use the row for a new session."""
+        self.number = 0
+        high, low = session[:_WORD], session[_WORD:]
+        self._words[self._at + 1] = int.from_bytes(high, "little")
+        self._words[self._at + 2] = int.from_bytes(low, "little")
+        self.put = self.sent = 0
+        self.incarnation = incarnation
+        self.flags = flags
+        self.number = number
+
+    def end(self) -> None:
+        """Free the row."""
+        self.number = 0
+
+    def flag(self, flag: int, value: bool = True) -> None:
+        """Set or clear a flag."""
+        self.flags = self.flags | flag if value else self.flags & ~flag

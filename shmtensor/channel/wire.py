@@ -1,0 +1,119 @@
+"""What goes over a connection of a channel (docs/channel.md, "The wire"): a prefix, and frames with a head of 32 bytes.
+
+Each length is checked against a limit before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Final, NamedTuple
+
+from ..errors import ProtocolError
+
+VERSION: Final = 1
+PREFIX: Final = b"shmchan" + bytes([VERSION])
+"""The first bytes in each direction, before all frames."""
+
+HELLO, WELCOME, REFUSE, DATA, ACK, BEAT, BYE = range(1, 8)
+NAMES: Final = {HELLO: "HELLO", WELCOME: "WELCOME", REFUSE: "REFUSE", DATA: "DATA", ACK: "ACK", BEAT: "BEAT", BYE: "BYE"}
+
+MAX_TEXT: Final = 4096
+"""Bytes of the text of HELLO, WELCOME and REFUSE: what one side can make the other keep before it is known."""
+MAX_FRAMES: Final = 2**20
+"""Bytes of the frames of a DATA: a run of messages, or the structure of a single one."""
+MAX_BLOCKS: Final = 2**16 - 1
+RUN_BYTES: Final = 64 * 1024
+"""Bytes of frames that a sender puts into one run of small messages."""
+
+_HEAD: Final = struct.Struct("<BBHIQQQ")
+HEAD_BYTES: Final = _HEAD.size
+_SIZE: Final = struct.Struct("<Q")
+SIZE_BYTES: Final = _SIZE.size
+FRAME: Final = struct.Struct("<II")
+"""Of each message in the frames of a DATA: bytes of its body, flags (native/ipc/ring.hpp, FrameHeader)."""
+
+
+class Head(NamedTuple):
+    """The head of a frame.
+
+    DATA: `number` is the sequence number of the first message, `second` how many messages, `third` their bytes.
+    ACK: `number` is the sequence number of the last message that was put, `second` how many bytes may have been sent
+    on this connection, `third` the highest sequence number that may be sent.
+    """
+
+    kind: int
+    flags: int = 0
+    blocks: int = 0
+    """Blocks of the message, whose sizes follow the head."""
+    length: int = 0
+    """Bytes of the text or frames that follow the sizes."""
+    number: int = 0
+    second: int = 0
+    third: int = 0
+
+
+def pack(head: Head) -> bytes:
+    """Return the bytes of a head."""
+    return _HEAD.pack(*head)
+
+
+def unpack(data: bytes | bytearray | memoryview, max_message: int) -> Head:
+    """Return the head, checked. Raises ProtocolError: it is not one, or announces more than its limits."""
+    head = Head._make(_HEAD.unpack(data))
+    name = NAMES.get(head.kind)
+    if name is None:
+        raise ProtocolError(f"a frame of kind {head.kind} is not one of this version")
+    most = MAX_FRAMES if head.kind == DATA else MAX_TEXT if head.kind in (HELLO, WELCOME, REFUSE) else 0
+    if head.length > most:
+        raise ProtocolError(f"{name} announces {head.length} bytes; {most} are allowed")
+    if head.kind == DATA:
+        if head.second == 0 or head.second > head.length // FRAME.size or (head.blocks and head.second != 1):
+            raise ProtocolError(f"DATA announces {head.second} messages in {head.length} bytes, {head.blocks} blocks")
+        if head.third > max_message:
+            raise ProtocolError(f"DATA announces {head.third} bytes; this side takes at most {max_message}")
+    elif head.blocks:
+        raise ProtocolError(f"{name} announces blocks")
+    return head
+
+
+def pack_sizes(sizes: list[int]) -> bytes:
+    """Return the sizes of blocks as bytes."""
+    return b"".join(map(_SIZE.pack, sizes))
+
+
+def unpack_sizes(data: bytes | bytearray | memoryview, total: int) -> list[int]:
+    """Return the sizes of blocks. Raises ProtocolError: they are more than the `total` that the head announced."""
+    sizes = [size for (size,) in _SIZE.iter_unpack(data)]
+    if any(size == 0 for size in sizes) or sum(sizes) > total:
+        raise ProtocolError(f"blocks of {sum(sizes)} bytes in a message of {total}")
+    return sizes
+
+
+def text(kind: int, content: dict[str, Any]) -> bytes:
+    """Return a frame whose content is JSON."""
+    data = json.dumps(content).encode()
+    return pack(Head(kind, length=len(data))) + data
+
+
+def parse_text(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """Return the content of HELLO, WELCOME or REFUSE. Raises ProtocolError."""
+    try:
+        content = json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise ProtocolError("the text of a frame is not a JSON object")
+    return content
+
+
+def skip(frames: memoryview, messages: int) -> memoryview:
+    """Return the frames without the first messages. Raises ProtocolError: they are cut off."""
+    at = 0
+    for _ in range(messages):
+        if at + FRAME.size > len(frames):
+            raise ProtocolError("the frames of a DATA are cut off")
+        at += FRAME.size + FRAME.unpack_from(frames, at)[0]
+    if at > len(frames):
+        raise ProtocolError("the frames of a DATA are cut off")
+    return frames[at:]
