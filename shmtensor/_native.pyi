@@ -213,6 +213,16 @@ class Holders(NamedTuple):
     sums: list[HolderSum]
     oldest: list[HeldBlock]
 
+class RunOfMessages(NamedTuple):
+    """Messages as bytes (native/ipc/ring.hpp, FrameHeader) and the blocks of a single one."""
+
+    number: int  # of the first message; wraps at 2**32
+    messages: int
+    nbytes: int  # what they count for
+    lost: bool  # the memory of the message does not exist any more
+    frames: bytes
+    blocks: list[Block]
+
 class RingFacts(NamedTuple):
     """A ring as the manager sees it."""
 
@@ -488,6 +498,11 @@ class RingMemory:
     def close(self) -> None:
         """Unmap; every later call raises ValueError."""
 
+# forms of messages, for Ring.put
+COPY_TENSORS: int
+REFUSE_PICKLE: int
+PICKLE_BY_VALUE: int
+
 @final
 class Ring:
     """A ring as a client uses it: a queue of values for any number of processes.
@@ -511,9 +526,17 @@ class Ring:
     def block(self) -> Block: ...
     kind: int
     """What the ring is. Set only before other processes can open it."""
-    def put(self, value: Any, block: bool = True, timeout: float | None = None) -> bool:
-        """Put a value. Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, or as pickling."""
-    def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None) -> int:
+    def put(self, value: Any, block: bool = True, timeout: float | None = None, form: int = 0) -> bool:
+        """Put a value. Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, or as pickling.
+
+        Args:
+            value: the value.
+            block: see above.
+            timeout: see above.
+            form: 0, or a sum of COPY_TENSORS and one of REFUSE_PICKLE (what needs pickle raises TypeError) and
+                PICKLE_BY_VALUE.
+        """
+    def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None, form: int = 0) -> int:
         """Put values; returns the number put. Raises as `put`; none is put if a value cannot be pickled."""
     def get(self, block: bool = True, timeout: float | None = None, receipt: Block | None = None) -> Any:
         """Take a value. `receipt`: 8 bytes that are set to the message's number + 1 before it is taken.
@@ -522,6 +545,18 @@ class Ring:
         """
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[Any]:
         """Take at least one value, as `get`, and then those that are there, up to `max_items`."""
+    def peek(self, max_bytes: int, max_messages: int) -> RunOfMessages | None:
+        """Return the oldest messages, which stay inside: a run of those without blocks, or one with blocks."""
+    def take(self, number: int, messages: int, commit: int) -> bool:
+        """Take the messages of a run. False: another process was faster. `commit`: the commit number of the last one."""
+    def put_frames(self, frames: bytes | memoryview, blocks: list[Block], commit: int, pickled: bool) -> int:
+        """Put the messages of a run without waiting for room; returns the number put.
+
+        `commit`: the commit number of the first one. `pickled`: whether pickles are allowed. Raises MessageDamaged, and
+        as `put`.
+        """
+    def commit_number(self, of_puts: bool) -> int:
+        """Return that of the last message that was put, or taken, with one, once nothing is left to undo."""
     def size(self) -> int: ...
     def is_full(self) -> bool: ...
     def task_done(self) -> bool:
@@ -530,6 +565,8 @@ class Ring:
     def taken(self) -> int: ...
     def await_room(self, timeout: float | None, taken: int) -> bool: ...
     def await_done(self, timeout: float | None = None) -> bool: ...
+    def await_beyond(self, timeout: float | None, put: int) -> bool:
+        """Wait until another number of messages than `put` has ever been put."""
     def event(self) -> int:
         """Return a descriptor, owned by the Ring, that is readable while there are messages."""
     def limits(self) -> RingBounds:
@@ -1223,10 +1260,29 @@ class BroadcastRing:
     def __init__(self, ring: Ring) -> None: ...
     def reader(self, from_oldest: bool) -> BroadcastReader:
         """Create a reader. Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
+    def kept_reader(self, id: int) -> KeptReader:
+        """Return the reader that belongs to no process and has this id, from 1 to 2**48 - 1; create it if need be.
+
+        Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy.
+        """
     def readers(self) -> list[ReaderFacts]:
         """Return every reader whose process is alive."""
     def check_invariants(self) -> None:
         """Check the readers, as Ring.check_invariants does the ring."""
+
+@final
+class KeptReader:
+    """A reader that stays, with its position, until `leave`, whichever process reads with it."""
+    @property
+    def next(self) -> int:
+        """The number of the message that it reads next; wraps at 2**32."""
+    @property
+    def lag(self) -> int: ...
+    def peek(self, max_bytes: int, max_messages: int) -> RunOfMessages | None:
+        """Return what it reads next, as Ring.peek."""
+    def skip_to(self, number: int) -> None:
+        """Count all messages before `number` as read."""
+    def leave(self) -> None: ...
 
 STORE_REFUSE: int
 STORE_REPLACE: int

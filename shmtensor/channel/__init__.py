@@ -6,13 +6,32 @@
     jobs = channel.connect("tcp://127.0.0.1:7000")                 # others, here or on other machines
     jobs.put(tensor)
     tensor = jobs.get()
+
+Everything is loaded on first use, because the guard of a link process, which is part of this package, needs nothing.
 """
 
 from __future__ import annotations
 
-from ..errors import ConnectionLost
-from ..ipc.queues import Empty, Full
-from .channel import BroadcastChannel, Channel, ChannelStats
-from .opening import connect, listen
+from .._loading import later
 
-__all__ = ["BroadcastChannel", "Channel", "ChannelStats", "ConnectionLost", "Empty", "Full", "connect", "listen"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..errors import ConnectionLost as ConnectionLost
+    from ..ipc.queues import Empty as Empty
+    from ..ipc.queues import Full as Full
+    from .channel import BroadcastChannel as BroadcastChannel
+    from .channel import Channel as Channel
+    from .channel import ChannelStats as ChannelStats
+    from .opening import connect as connect
+    from .opening import listen as listen
+
+__all__: list[str] = []
+__all__ += later(
+    globals(),
+    {
+        "errors": "ConnectionLost",
+        "ipc.queues": "Empty Full",
+        "channel.channel": "BroadcastChannel Channel ChannelStats",
+        "channel.opening": "connect listen",
+    },
+)

@@ -1,4 +1,4 @@
-"""The objects that `listen` and `connect` return: a queue, and a broadcast, whose other processes may be on other machines.
+"""The objects that `listen` and `connect` return: a queue and a broadcast between machines.
 
 On the machine of the listening end they use its ring directly, as `multiprocessing.Queue` and `Broadcast` do. On other
 machines a process puts into a queue of its own machine, and takes from one; the link process moves the messages.
@@ -27,6 +27,7 @@ _SLICE: Final = 1.0  # seconds between two looks whether the other end is there 
 _MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
 _STATUS, _CONSUMERS = 1, 5  # words of the state, read by each put
 _LOST: Final = 2
+_CALLS: Final = 63  # after so many calls of a process: look whether there is a link process
 Result = TypeVar("Result")
 
 
@@ -59,12 +60,14 @@ class _Linked:
     _words: memoryview
     _remote: bool
     _wants: bool
+    _calls: int
 
     def _open_end(self, end: End) -> None:
         self._end = end
         self._words = end.state._words
         self._remote = end.config["role"] == CONNECTED
         self._wants = not self._remote
+        self._calls = -1
         pickling = PICKLE_BY_VALUE if end.config["pickle"] else REFUSE_PICKLE
         copied = pickling | COPY_TENSORS
         self._form = (copied, copied) if self._remote else (pickling, copied)
@@ -95,6 +98,12 @@ class _Linked:
             self._wants = True
             self._end.state.wanted = 1
             self._end.control.set()
+
+    def _keep_linked(self) -> None:
+        """Have messages sent to this end, and start a link process if it was killed with its guard."""
+        self._want()
+        if self._words[_STATUS] != _LOST:
+            self._end.link()
 
     def _look(self) -> None:
         """Check that the other end is there, and that the link process works. Blocks for a start of that."""
@@ -133,8 +142,8 @@ class _Linked:
 
 def _refused(problem: TypeError, value: object) -> DTypeError:
     return DTypeError(
-        f"cannot put a {type_name(value)} that contains more than {str(problem).removeprefix('only ')}; with pickle=True "
-        "on both ends a channel takes any value that pickle takes"
+        f"cannot put a {type_name(value)} that contains more than {str(problem).removeprefix('only ')}; with "
+        "pickle=True on both ends a channel takes any value that pickle takes"
     )
 
 
@@ -173,8 +182,8 @@ class Channel(_Linked, Queue[Any]):
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
         """Put a message. Blocks while the channel is full, up to `timeout` seconds.
 
-        A channel is full when its bounds are reached; of a connected end, when its own queue has reached them, since the
-        other end takes no more.
+        A channel is full when its bounds are reached; on another machine than the listening end's, when the queue there
+        has reached them, since the listening end takes no more.
 
         Raises:
             Full: no room within `timeout`, or at once if not `block`.
@@ -188,6 +197,9 @@ class Channel(_Linked, Queue[Any]):
         words = self._words
         if words[_STATUS] == _LOST:
             raise ConnectionLost(self._end.state.text)
+        self._calls = calls = self._calls + 1
+        if not calls & _CALLS:
+            self._end.link()
         form = self._form[words[_CONSUMERS] != 0]
         try:
             if not block or (timeout is not None and timeout <= _SLICE):
@@ -211,8 +223,9 @@ class Channel(_Linked, Queue[Any]):
         """
         if self._closed:
             raise ValueError(f"Channel {self!r} is closed")
-        if not self._wants:
-            self._want()
+        self._calls = calls = self._calls + 1
+        if not calls & _CALLS:
+            self._keep_linked()
         try:
             return self._sliced(self._native_get, block, timeout)
         except (Refused, BlockGone, LockBusy) as problem:
@@ -269,7 +282,9 @@ class Channel(_Linked, Queue[Any]):
         """Take up to `max_items` messages, as Queue.get_many. Raises ConnectionLost as `get`."""
         self._check_open()
         self._want()
-        return self._sliced(lambda wait, seconds: super(Channel, self).get_many(max_items, wait, seconds), block, timeout)
+        return self._sliced(
+            lambda wait, seconds: super(Channel, self).get_many(max_items, wait, seconds), block, timeout
+        )
 
     async def aput(self, obj: Any) -> None:
         """Put a message without blocking the event loop. Raises as `put`."""
@@ -314,8 +329,8 @@ class Channel(_Linked, Queue[Any]):
     def close(self) -> None:
         """Close the channel for this process. Does not block.
 
-        What was put is delivered all the same, and what was fetched for this machine and not taken goes back to the end
-        of the queue, once no process of this machine has this end any more.
+        What was put is delivered all the same. What was fetched for this machine and not taken goes back to the end of
+        the queue, once no process of this machine has this end any more.
         """
         super().close()
         self._close_end()
@@ -372,8 +387,8 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
     def reader(self, from_oldest: bool = False) -> BroadcastReader[Any]:
         """Create a reader for this process, as Broadcast.reader. It receives what is put from now on, wherever.
 
-        Blocks until the listening end knows of it, if this is the first one of its machine; `from_oldest` starts with the
-        oldest message that is inside on this machine.
+        Blocks until the listening end knows of it, if this is the first one of its machine. `from_oldest` starts with
+        the oldest message that is inside on this machine.
 
         Raises:
             ManagerTimeout: the listening end did not answer within the timeout of the channel.

@@ -2,8 +2,8 @@
 
     processes -> outbox -> [link process] ==TCP==> ... and back: [link process] -> inbox -> processes
 
-A listening end has one ring for both: what others put arrives there, and what they get is taken from there. All parts are
-blocks of shared memory, which the state names; the name of the state is all that a process has to know.
+A listening end has one ring for both: what others put arrives there, and what they get is taken from there. All parts
+are blocks of shared memory, which the state names; the name of the state is all that a process has to know.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ class End:
 
     def link(self) -> None:
         """Start the link process, if there is none. Blocks until it works, or has found that it cannot."""
-        if self.is_linked():
-            return
         deadline = time.monotonic() + _START_SECONDS
         arguments = [os.fsdecode(self.manager.address), self.config["name"]]
-        try:
-            launch.interpret(_PROGRAM, arguments, deadline)
-        except launch.NotReady as problem:
-            raise ShmTensorError(f"cannot start the link process of a channel: {problem}") from None
+        while not self.is_linked():
+            try:
+                launch.interpret(_PROGRAM, arguments, deadline)
+            except launch.NotReady as problem:
+                if not problem.was_killed or time.monotonic() > deadline:
+                    raise ShmTensorError(f"cannot start the link process of a channel: {problem}") from None
 
     def has_users(self) -> bool:
         """Whether a process besides the caller, the link process, has this end. Does not block."""

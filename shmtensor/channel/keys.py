@@ -1,8 +1,8 @@
 """Keys of channels: a private key, its certificate, and the certificates of the peers that may connect.
 
-A directory has `key.pem` (mode 0600), `certificate.pem`, and `peers/` with the certificate of each peer that is allowed.
-Connections use TLS 1.3 of the standard library; each side accepts exactly the certificates in its list, whatever they
-say, so that there is no authority, no name and no date that could vouch for others.
+A directory has `key.pem` (mode 0600), `certificate.pem`, and `peers/` with the certificates of all peers that are
+allowed. Connections use TLS 1.3 of the standard library. Each side accepts exactly the certificates in its list,
+whatever they say: there is no authority that could vouch for others.
 """
 
 from __future__ import annotations

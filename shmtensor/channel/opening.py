@@ -28,7 +28,21 @@ _PAUSE_SECONDS: Final = 0.05
 
 
 @overload
-def listen(address: str, *, broadcast: Literal[True], **options: Any) -> BroadcastChannel: ...
+def listen(
+    address: str,
+    *,
+    broadcast: Literal[True],
+    maxsize: int,
+    maxbytes: int = 0,
+    policy: str | None = None,
+    name: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    encrypt: bool = True,
+    pickle: bool = False,
+    timeout: float = TIMEOUT,
+    window: int | str = WINDOW,
+    max_peers: int = 256,
+) -> BroadcastChannel: ...
 @overload
 def listen(
     address: str,
@@ -73,13 +87,14 @@ def listen(
         name: a named stream: messages and connections outlast the processes of this end, as long as the group of this
             machine lasts; the next `listen` with this name goes on. Letters, digits, '_', '-' and '.'.
         keys: the directory that `shmtensor-manager keys` has made. Needed for all but the loopback.
-        encrypt: with keys: whether everything is encrypted, or only who is who is checked when a connection begins. Both
-            ends must say the same.
-        pickle: whether values are taken that need pickle. Who can connect can then run code here. Both ends must say the
-            same.
+        encrypt: with keys: whether all is encrypted, or the keys are only checked when a connection begins. Both ends
+            must say the same.
+        pickle: whether values are taken that need pickle. Who can connect can then run code here. Both ends must say
+            the same.
         timeout: seconds after which an end that is silent is taken for dead. Its session ends, and what was on its way
             to it is dropped, unless it is a named stream.
-        window: bytes that each connected end may have on their way here, as a number or as "64M"; a message may be larger.
+        window: bytes that each connected end may have on their way here, as a number or as "64M". A single message may
+            be larger.
         max_peers: sessions at a time.
 
     Raises:
@@ -104,7 +119,18 @@ def listen(
 
 
 @overload
-def connect(address: str, *, broadcast: Literal[True], **options: Any) -> BroadcastChannel: ...
+def connect(
+    address: str,
+    *,
+    broadcast: Literal[True],
+    name: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    encrypt: bool = True,
+    pickle: bool = False,
+    timeout: float = TIMEOUT,
+    window: int | str = WINDOW,
+    prefetch: int = PREFETCH,
+) -> BroadcastChannel: ...
 @overload
 def connect(
     address: str,
@@ -197,8 +223,8 @@ def _config(
         Keys(directory)
     elif not where.is_loopback:
         raise InvalidArgument(
-            f"{where} can be reached from other machines, so that it needs keys: make them with `shmtensor-manager keys "
-            "DIRECTORY`, and pass keys=DIRECTORY (docs/channel.md)"
+            f"{where} can be reached from other machines, so that it needs keys: make them with `shmtensor-manager "
+            "keys DIRECTORY`, and pass keys=DIRECTORY (docs/channel.md)"
         )
     return {
         "role": role, "kind": "broadcast" if broadcast else "queue", "host": where.host, "port": where.port,
@@ -221,8 +247,8 @@ def _named(config: dict[str, Any]) -> End | None:
     for what in ("kind", "host", "port", "pickle"):
         if end.config[what] != config[what]:
             raise InvalidArgument(
-                f"the stream {config['stream']!r} exists with {what}={end.config[what]!r}, not {config[what]!r}; use the "
-                "same, or another name"
+                f"the stream {config['stream']!r} exists with {what}={end.config[what]!r}, not {config[what]!r}; use "
+                "the same, or another name"
             )
     end.state.ended = 0
     return end
@@ -235,11 +261,13 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
     hello = {"kind": config["kind"], "pickle": config["pickle"], "session": None}
     while True:
         try:
-            connection, welcome = handshake.connect(where, keys, config["encrypt"], hello, max(0.1, deadline - monotonic()))
+            connection, welcome = handshake.connect(
+                where, keys, config["encrypt"], hello, max(0.1, deadline - monotonic())
+            )
         except handshake.Refused as refusal:
             raise ConnectionLost(str(refusal)) from None
-        except (OSError, ProtocolError) as problem:
-            if monotonic() > deadline or not isinstance(problem, ConnectionRefusedError):
+        except (OSError, ProtocolError) as problem:  # a ConnectionError may pass: the listening end is starting
+            if monotonic() > deadline or not isinstance(problem, ConnectionError):
                 raise ConnectionLost(f"cannot connect to {where}: {problem}{_advice(problem, config)}") from None
             sleep(_PAUSE_SECONDS)
             continue

@@ -68,8 +68,8 @@ class Sender(Generic[Content]):
     def _release(self, received: int) -> list[Entry[Content]]:
         if not self.acknowledged <= received <= self.last:
             raise ProtocolError(
-                f"the other side acknowledges message {received}; it had acknowledged {self.acknowledged}, and the last "
-                f"one was {self.last}"
+                f"the other side acknowledges message {received}; it had acknowledged {self.acknowledged}, and the "
+                f"last one was {self.last}"
             )
         self.acknowledged = received
         released = []

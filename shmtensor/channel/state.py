@@ -67,8 +67,8 @@ class State:
     """Sessions so far; the last number that was given out."""
     lost_messages = _Word(8)
     """Messages for other ends that were dropped because those are gone."""
-    # The move of messages into the window that is under way: with `moving_last`, written last, the session's number << 40
-    # | sequence number of the last message.
+    # The move of messages into the window that is under way; `moving_last`, written last, is the commit number of the
+    # last message.
     moving_first = _Word(9)
     moving_last = _Word(10)
     moving_beyond = _Word(11)

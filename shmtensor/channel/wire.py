@@ -16,7 +16,15 @@ PREFIX: Final = b"shmchan" + bytes([VERSION])
 """The first bytes in each direction, before all frames."""
 
 HELLO, WELCOME, REFUSE, DATA, ACK, BEAT, BYE = range(1, 8)
-NAMES: Final = {HELLO: "HELLO", WELCOME: "WELCOME", REFUSE: "REFUSE", DATA: "DATA", ACK: "ACK", BEAT: "BEAT", BYE: "BYE"}
+NAMES: Final = {
+    HELLO: "HELLO",
+    WELCOME: "WELCOME",
+    REFUSE: "REFUSE",
+    DATA: "DATA",
+    ACK: "ACK",
+    BEAT: "BEAT",
+    BYE: "BYE",
+}
 
 MAX_TEXT: Final = 4096
 """Bytes of the text of HELLO, WELCOME and REFUSE: what one side can make the other keep before it is known."""
@@ -37,7 +45,8 @@ FRAME: Final = struct.Struct("<II")
 class Head(NamedTuple):
     """The head of a frame.
 
-    DATA: `number` is the sequence number of the first message, `second` how many messages, `third` their bytes.
+    DATA: `number` is the sequence number of the first message, `second` how many messages, `third` their bytes. Without
+    frames: the memory of these messages was lost, with the processes that had it.
     ACK: `number` is the sequence number of the last message that was put, `second` how many bytes may have been sent
     on this connection, `third` the highest sequence number that may be sent.
     """
@@ -68,6 +77,8 @@ def unpack(data: bytes | bytearray | memoryview, max_message: int) -> Head:
     if head.length > most:
         raise ProtocolError(f"{name} announces {head.length} bytes; {most} are allowed")
     if head.kind == DATA:
+        if head.length == 0 and head.second and not head.blocks and not head.third:
+            return head
         if head.second == 0 or head.second > head.length // FRAME.size or (head.blocks and head.second != 1):
             raise ProtocolError(f"DATA announces {head.second} messages in {head.length} bytes, {head.blocks} blocks")
         if head.third > max_message:

@@ -6,7 +6,7 @@ import socket
 from time import monotonic, sleep
 from typing import Any, Final
 
-from ...errors import OutOfMemory, ProtocolError, ShmTensorError
+from ...errors import OutOfMemory, ProtocolError
 from .. import handshake
 from ..address import Address
 from ..end import End
@@ -106,6 +106,7 @@ class Connected(Link):
             self.finish()
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
+        """Connect again."""
         self._silent_since = monotonic()
         self.end.state.subscribed = 0
         self.count()
@@ -117,6 +118,7 @@ class Connected(Link):
         self._connect()
 
     def said_bye(self, stream: Stream) -> None:
+        """The listening end has closed the channel."""
         if self.config["stream"] is None:
             self._lose(f"the channel at {self.address} was closed there")
         elif stream.peer is not None:
@@ -125,6 +127,7 @@ class Connected(Link):
     # -------------------------------------------------------------------------------------------------------- streams
 
     def allowance(self, stream: Stream) -> tuple[int, int]:
+        """As Link."""
         put = stream.receiver.put
         if stream.waits_for_room:
             self.watch_room()
@@ -145,12 +148,14 @@ class Connected(Link):
             self.stream.touched()
 
     def controlled(self) -> None:
+        """A process wants messages, or has closed the channel."""
         self.stream.touched()
         self.look()
 
     # ---------------------------------------------------------------------------------------------------------- ending
 
     def look(self) -> None:
+        """End once no process has this end, and what is under way has arrived."""
         if self.end.has_users():
             return
         stream = self.stream

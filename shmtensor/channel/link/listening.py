@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import select
 import socket
 from concurrent.futures import Future
-from time import monotonic
+from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any, Final
 
 from ...errors import ProtocolError
@@ -20,6 +22,9 @@ from .stream import UNBOUNDED, ReaderSource, Stream
 _BEGINNINGS: Final = 64
 """Connections that may be in their beginning at once; others are closed."""
 _ID_BYTES: Final = 16
+_BACKLOG: Final = 1024
+_IN_USE_SECONDS: Final = 2.0
+_IN_USE_PAUSE: Final = 0.02
 
 
 class Listening(Link):
@@ -33,18 +38,7 @@ class Listening(Link):
         self._boot = handshake.boot_id()
         address = Address(self.config["host"], end.state.port or self.config["port"])
         self._keys = self.keys()
-        family, _, _, _, where = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(where)
-            self._socket.listen(1024)
-            self._socket.setblocking(False)
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = _listen(address)
         self.loop.watch(self._socket.fileno(), select.EPOLLIN, self._accept)
         for stream in self.streams.values():
             if stream.source is not None:
@@ -54,6 +48,7 @@ class Listening(Link):
         end.state.status = Status.working
 
     def close(self) -> None:
+        """Stop listening."""
         self.loop.forget(self._socket.fileno())
         self._socket.close()
 
@@ -72,11 +67,10 @@ class Listening(Link):
 
     def _begin(self, connection: socket.socket) -> None:
         """In a thread: answer a connection, and hand it over."""
-        begun, hello = None, {}
-        try:
+        begun: socket.socket | None = None
+        hello: dict[str, Any] = {}
+        with suppress(OSError, ValueError, ProtocolError, handshake.Refused):  # the other side has been told
             begun, hello = handshake.accept(connection, self.keys(), self.config["encrypt"], self._ask)
-        except (OSError, ValueError, ProtocolError, handshake.Refused):
-            pass
         self.loop.call(self._begun, begun, hello)
 
     def _ask(self, hello: dict[str, Any]) -> dict[str, Any]:
@@ -158,6 +152,7 @@ class Listening(Link):
     # --------------------------------------------------------------------------------------------------------- streams
 
     def allowance(self, stream: Stream) -> tuple[int, int]:
+        """As Link."""
         bounds = self.inbox_ring.limits()
         limit = stream.receiver.put + bounds.maxsize if bounds.maxsize else UNBOUNDED
         if stream.waits_for_room:
@@ -165,10 +160,12 @@ class Listening(Link):
         return limit, 0
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
+        """Wait for the session to connect again."""
         self._seen[stream] = monotonic()
         self.count()
 
     def said_bye(self, stream: Stream) -> None:
+        """The session has ended in order."""
         self._drop(stream)
 
     def _drop(self, stream: Stream) -> None:
@@ -178,6 +175,7 @@ class Listening(Link):
         self.count()
 
     def look(self) -> None:
+        """Drop sessions that are silent for too long, and end once no process has this end."""
         now = monotonic()
         for stream in list(self.streams.values()):
             if stream.peer is None and not stream.row.flags & Row.NAMED and now - self._seen[stream] > self.timeout:
@@ -192,6 +190,7 @@ class Listening(Link):
             self._end()
 
     def controlled(self) -> None:
+        """A process may have closed the channel."""
         self.look()
 
     def _end(self) -> None:
@@ -199,6 +198,27 @@ class Listening(Link):
             if stream.peer is not None:
                 stream.say_bye()
         self.finish()
+
+
+def _listen(address: Address) -> socket.socket:
+    """Return a listening socket. Blocks while a link process that ends has the address. Raises OSError."""
+    family, _, _, _, where = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    deadline = monotonic() + _IN_USE_SECONDS
+    while True:
+        try:
+            listening.bind(where)
+            listening.listen(_BACKLOG)
+            listening.setblocking(False)
+            return listening
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE or monotonic() > deadline:
+                listening.close()
+                raise OSError(problem.errno, f"cannot listen at {address}: {problem.strerror}") from None
+        sleep(_IN_USE_PAUSE)
 
 
 def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, bool]:

@@ -1,4 +1,4 @@
-"""The event loop of a link process: descriptors, timers, calls from other threads; and threads that wait in shared memory."""
+"""The event loop of a link process, and threads that wait for it in shared memory."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Peer:
                 packed = memoryview(bytearray(head.blocks * wire.SIZE_BYTES))
                 yield packed
                 sizes = wire.unpack_sizes(packed, head.third)
-            if sum(sizes) + head.length - head.second * wire.FRAME.size != head.third:
+            if head.length and sum(sizes) + head.length - head.second * wire.FRAME.size != head.third:
                 raise ProtocolError(f"DATA says that it has {head.third} bytes; its parts have others")
             frames = memoryview(bytearray(head.length))
             yield frames

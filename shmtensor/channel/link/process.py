@@ -20,6 +20,7 @@ from .stream import SEQUENCE_BITS, QueueSource, ReaderSource, Source, Stream, re
 _BEATS: Final = 5
 """Beats in the time after which a silent peer is taken for dead."""
 _RETRY_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.2
 _MANY: Final = 2**31
 
 
@@ -73,14 +74,16 @@ class Link:
                 row.put = max(row.put, put & ((1 << SEQUENCE_BITS) - 1))
         sources = {row.number: self.source_of(row) for row in used if row.flags & Row.CONSUMER}
         beyond = {
-            number & 0xFFFFFF: source.reader.next for number, source in sources.items() if isinstance(source, ReaderSource)
+            number & 0xFFFFFF: source.reader.next
+            for number, source in sources.items()
+            if isinstance(source, ReaderSource)
         }
         recover(state, self.end.window, self.source_ring.commit_number(False), beyond)
         for row in used:
             stream = self.streams[row.id] = Stream(self, row)
             stream.source = sources.get(row.number)
         known = {f"{row.number:x}" for row in used}
-        for key in self.end.window.keys():
+        for key in self.end.window.keys(""):
             if key.partition(".")[0] not in known:
                 self.end.window.delete(key)
 
@@ -90,6 +93,7 @@ class Link:
         """Work until nobody needs this end any more. Blocks."""
         self._control.arm()
         self._tick()
+        self._look()
         try:
             self.loop.run(self._work)
         finally:
@@ -167,7 +171,7 @@ class Link:
     def _has_messages(self) -> None:
         self._is_waiting = False
 
-    # ------------------------------------------------------------------------------------------------ messages coming in
+    # ----------------------------------------------------------------------------------------------- messages coming in
 
     def allowance(self, stream: Stream) -> tuple[int, int]:
         """Return (highest sequence number that may be sent, bytes that are here besides those without room)."""
@@ -247,8 +251,11 @@ class Link:
             if now - peer.sent_at > interval and peer.is_flushed:
                 peer.send(wire.Head(wire.BEAT))
                 stream.touched()
-        self.look()
         self.loop.later(interval, self._tick)
+
+    def _look(self) -> None:
+        self.look()
+        self.loop.later(_LOOK_SECONDS, self._look)
 
     def look(self) -> None:
         """See to what depends on time, or on whether processes use this end."""
@@ -271,4 +278,3 @@ class Link:
     def thread(self, work: Any, *arguments: Any) -> None:
         """Run what blocks in a thread."""
         threading.Thread(target=work, args=arguments, daemon=True).start()
-

@@ -45,8 +45,9 @@ def work(address: str, name: str, guard_pid: int, line: int) -> int:
     try:
         link: Link = (Listening if end.config["role"] == LISTENING else Connected)(end)
     except (OSError, ShmTensorError) as problem:
-        end.state.lose(f"the link process cannot work: {problem}")
-        _tell(line, str(problem).encode())
+        reason = (isinstance(problem, OSError) and problem.strerror) or str(problem)
+        end.state.lose(reason)
+        _tell(line, READY)
         return 0
     end.state.link_pid = os.getpid()
     _tell(line, READY)
@@ -86,5 +87,3 @@ def _watch_guard(link: Link, address: str, name: str, guard_pid: int) -> None:
 def _start_guard(address: str, name: str) -> None:
     with suppress(launch.NotReady):
         launch.interpret(_GUARD, [address, name, str(os.getpid())], monotonic() + 30)
-
-

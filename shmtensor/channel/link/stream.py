@@ -1,7 +1,7 @@
 """One session of this end with another one: its window, what it has received, and its connection, if it has one.
 
-Every step leaves shared memory so that the next link process can go on: the commit numbers of the rings say which message
-was put or taken last (native/base/layout.hpp, R6), the state says which move into the window was under way.
+Every step leaves shared memory so that the next link process can go on: the commit numbers of the rings say which
+message was put or taken last (native/base/layout.hpp, R6), the state which move into the window was under way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import shmtensor
 
 from ..._native import STORE_REFUSE, Block, KeptReader, Ring
-from ...errors import MessageTooLarge, OutOfMemory, ProtocolError
+from ...errors import MessageTooLarge, OutOfMemory, ProtocolError, SegmentLost
 from ...store import Store
 from .. import wire
 from ..session import Entry, Receiver, Sender
@@ -42,6 +42,7 @@ class Content(NamedTuple):
     """Messages on their way out."""
 
     frames: bytes
+    """Empty: the memory of the messages is lost; only their numbers are sent."""
     blocks: list[memoryview]
     key: str
     """In the window."""
@@ -64,9 +65,11 @@ class QueueSource:
         self.ring = ring
 
     def peek(self, nbytes: int, messages: int) -> Any:
+        """As Source."""
         return self.ring.peek(nbytes, messages)
 
     def take(self, run: Any, commit: int) -> bool:
+        """As Source."""
         return self.ring.take(run.number, run.messages, commit)
 
 
@@ -77,9 +80,11 @@ class ReaderSource:
         self.reader = reader
 
     def peek(self, nbytes: int, messages: int) -> Any:
+        """As Source."""
         return self.reader.peek(nbytes, messages)
 
     def take(self, run: Any, commit: int) -> bool:
+        """As Source."""
         self.reader.skip_to((run.number + run.messages) & 0xFFFFFFFF)
         return True
 
@@ -111,9 +116,13 @@ class Stream:
         self._acknowledged = (-1, -1, -1)  # what the last ACK said
         self._is_subscribed = False
         for key in sorted(link.end.window.keys(self._prefix)):
-            messages, nbytes, frames, *tensors = link.end.window.get(key)
-            first = int(key.rpartition(".")[2], 16)
-            content = Content(frames, [memoryview(tensor.numpy()) for tensor in tensors], key)
+            first, messages = (int(part, 16) for part in key.split(".")[1:])
+            try:
+                nbytes, frames, *tensors = link.end.window.get(key)
+                content = Content(frames, [memoryview(tensor.numpy()) for tensor in tensors], key)
+            except SegmentLost:
+                nbytes, content = 0, Content(b"", [], key)
+                link.end.state.lost_messages += messages
             self.sender.restore(Entry(first, first + messages - 1, nbytes, content))
 
     @property
@@ -142,18 +151,19 @@ class Stream:
         state, window = self.link.end.state, self.link.end.window
         first, last = self.sender.last + 1, self.sender.last + run.messages
         commit = commit_number(self.row.number, last)
-        content = Content(run.frames, [memoryview(block).cast("B") for block in run.blocks], f"{self._prefix}{first:010x}")
+        key = _key(self.row, first, run.messages)
+        content = Content(run.frames, [memoryview(block).cast("B") for block in run.blocks], key)
         state.moving_first = first
         state.moving_beyond = (run.number + run.messages) & 0xFFFFFFFF
         state.moving_last = commit
-        value = (run.messages, run.nbytes, run.frames, *map(_tensor, run.blocks))
-        window._put([content.key], [value], 0, False, STORE_REFUSE, copies=False)
+        value = (run.nbytes, run.frames, *map(_tensor, run.blocks))
+        window._put([key], [value], 0, False, STORE_REFUSE, copies=False)
         taken = self.source.take(run, commit)
         if taken:
             self.row.sent = last
             self.sender.add(run.messages, run.nbytes, content)
         else:
-            window.delete(content.key)
+            window.delete(key)
         state.moving_last = 0
         return run.messages if taken else 0
 
@@ -175,7 +185,7 @@ class Stream:
         """Take messages that have arrived. Raises ProtocolError."""
         known = self.receiver.accept(head.number, head.second, head.third)
         if known < head.second:
-            if known:
+            if known and len(frames):
                 frames = wire.skip(frames, known)
             self._arrived.append(_Arrived(head.number + known, head.second - known, head.third, frames, blocks))
             self._arrived_bytes += head.third
@@ -188,7 +198,9 @@ class Stream:
             arrived = self._arrived[0]
             commit = commit_number(self.row.number, arrived.first)
             try:
-                put = ring.put_frames(arrived.frames, arrived.blocks, commit, self.link.pickled)
+                put = arrived.messages
+                if len(arrived.frames):  # else they are lost
+                    put = ring.put_frames(arrived.frames, arrived.blocks, commit, self.link.pickled)
             except OutOfMemory as problem:
                 self.link.blocked[self] = None
                 self.link.has_no_memory(problem)
@@ -329,10 +341,14 @@ def recover(state: State, window: Store, taken: int, beyond_of: dict[int, int]) 
         if was_taken:
             row.sent = last
         else:
-            window.delete(f"{row.number:x}.{state.moving_first:010x}")
+            window.delete(_key(row, state.moving_first, last - state.moving_first + 1))
     state.moving_last = 0
+
+
+def _key(row: Row, first: int, messages: int) -> str:
+    """Return the key of an entry of the window: in the order of the numbers."""
+    return f"{row.number:x}.{first:010x}.{messages:x}"
 
 
 def _tensor(block: Block) -> Any:
     return shmtensor.from_numpy(block.array(_BYTE, (block.nbytes,)))
-
