@@ -112,8 +112,12 @@ bool named_at(int place) {
     Number& number = named_types[place];
     if (number.descr) return true;
     auto* descr = reinterpret_cast<PyArray_Descr*>(named_dtype(dlpack::kNamed[place]));
-    if (descr) number.set(descr);
-    return descr != nullptr;
+    if (!descr) return false;
+    number.set(descr);
+    // A tensor of it may have come from a process that knew the type before this one.
+    const Ref table(PyImport_ImportModule("shmtensor.dtypes"));
+    const Ref known(table ? PyObject_CallMethod(table.get(), "dtype_of", "O", descr) : nullptr);
+    return static_cast<bool>(known);
 }
 // pre: a number type, or one of ml_dtypes that is loaded; NumPy loaded
 const Number& number_of(int type) {

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from .._native import COPY_TENSORS, PICKLE_BY_VALUE, REFUSE_PICKLE, BlockGone, LockBusy, Refused
-from ..errors import ConnectionLost, DTypeError, ManagerTimeout, type_name
+from ..errors import ConnectionLost, DTypeError, InvalidArgument, ManagerTimeout, type_name
 from ..ipc import reductions
 from ..ipc.broadcast import Broadcast, BroadcastReader
 from ..ipc.queues import Empty, Full, Loops, Queue
@@ -25,7 +25,7 @@ from .state import State
 
 _SLICE: Final = 1.0  # seconds between two looks whether the other end is there still
 _MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
-_STATUS, _CONSUMERS = 1, 5  # words of the state, read by each put
+_STATUS, _CONSUMERS = 1, 4  # words of the state, read by each put
 _LOST: Final = 2
 _CALLS: Final = 63  # after so many calls of a process: look whether there is a link process
 Result = TypeVar("Result")
@@ -93,17 +93,11 @@ class _Linked:
         )
 
     def _want(self) -> None:
-        """Have the other end send messages to this one."""
+        """Have the other end send messages to this one, though nobody may be in `get`."""
         if not self._wants:
             self._wants = True
             self._end.state.wanted = 1
             self._end.control.set()
-
-    def _keep_linked(self) -> None:
-        """Have messages sent to this end, and start a link process if it was killed with its guard."""
-        self._want()
-        if self._words[_STATUS] != _LOST:
-            self._end.link()
 
     def _look(self) -> None:
         """Check that the other end is there, and that the link process works. Blocks for a start of that."""
@@ -165,6 +159,7 @@ class Channel(_Linked, Queue[Any]):
         self._name = end.config["stream"]
         self._open(end.manager, end.inbox._ring.block)
         self._outbox: Queue = end.outbox
+        self._prefetch: int = end.config.get("prefetch", 0)
         self._native_put = end.outbox._ring.put
         self._open_end(end)
         self._reset()
@@ -224,12 +219,25 @@ class Channel(_Linked, Queue[Any]):
         if self._closed:
             raise ValueError(f"Channel {self!r} is closed")
         self._calls = calls = self._calls + 1
-        if not calls & _CALLS:
-            self._keep_linked()
+        if not calls & _CALLS and self._words[_STATUS] != _LOST:
+            self._end.link()
+        if self._remote:
+            self._ask(1)
         try:
             return self._sliced(self._native_get, block, timeout)
+        except Empty:
+            self._ask(-1)
+            raise
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
+
+    def _ask(self, messages: int) -> None:
+        """Have so many more messages sent to this end."""
+        if self._remote and messages:
+            end = self._end
+            end.state.ask(messages)
+            if self._ring.size() <= self._prefetch // 2:
+                end.control.set()
 
     def put_many(self, messages: Iterable[Any], block: bool = True, timeout: float | None = None) -> int:
         """Put several messages in order, at a lower cost than single puts. Blocks as `put` does.
@@ -281,10 +289,19 @@ class Channel(_Linked, Queue[Any]):
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[Any]:
         """Take up to `max_items` messages, as Queue.get_many. Raises ConnectionLost as `get`."""
         self._check_open()
-        self._want()
-        return self._sliced(
-            lambda wait, seconds: super(Channel, self).get_many(max_items, wait, seconds), block, timeout
-        )
+        some = super().get_many
+
+        def taken(wait: bool, seconds: float | None) -> list[Any]:
+            return some(max_items, wait, seconds)
+
+        self._ask(1)
+        try:
+            messages = self._sliced(taken, block, timeout)
+        except (Empty, InvalidArgument):
+            self._ask(-1)
+            raise
+        self._ask(len(messages) - 1)
+        return messages
 
     async def aput(self, obj: Any) -> None:
         """Put a message without blocking the event loop. Raises as `put`."""

@@ -23,7 +23,7 @@ from .state import Status
 WINDOW: Final = "64M"
 MAX_MESSAGE: Final = 2**36
 TIMEOUT: Final = 5.0
-PREFETCH: Final = 16
+PREFETCH: Final = 1
 _PAUSE_SECONDS: Final = 0.05
 
 
@@ -172,7 +172,9 @@ def connect(
         timeout: seconds to wait for the listening end, and after which it is taken for dead while it is silent. A named
             stream waits without end.
         window: bytes that may be on their way to this end, as for `listen`.
-        prefetch: messages that may be fetched for this end before a process takes them. Others cannot get those.
+        prefetch: how far the messages that are fetched for this end may be ahead of its calls of `get`. 1: a message
+            comes when a process asks for it, which takes a round trip each time. More is faster, but other ends cannot
+            get what was fetched for this one.
 
     Raises:
         InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
@@ -245,10 +247,11 @@ def _named(config: dict[str, Any]) -> End | None:
     if end is None:
         return None
     for what in ("kind", "host", "port", "pickle"):
-        if end.config[what] != config[what]:
+        there = (end.state.port or end.config[what]) if what == "port" else end.config[what]
+        if there != config[what] and (what != "port" or config[what]):
             raise InvalidArgument(
-                f"the stream {config['stream']!r} exists with {what}={end.config[what]!r}, not {config[what]!r}; use "
-                "the same, or another name"
+                f"the stream {config['stream']!r} exists with {what}={there!r}, not {config[what]!r}; use the same, or "
+                "another name"
             )
     end.state.ended = 0
     return end

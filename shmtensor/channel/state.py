@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, Final
 
-from .._native import Block
+import numpy as np
+
+from .._native import Block, atomic_fetch_add
 from ..errors import InvalidArgument
 
 _MAGIC: Final = int.from_bytes(b"SHMCHNL1", "little")
@@ -19,6 +21,7 @@ _WORD: Final = 8
 _TEXT_BYTES: Final = 1024
 _CONFIG_BYTES: Final = 4096
 _HEADER_WORDS: Final = 32
+_ASKED: Final = 24  # in a line of its own
 _ROW_WORDS: Final = 8
 _TEXT_AT: Final = _HEADER_WORDS * _WORD
 _CONFIG_AT: Final = _TEXT_AT + _TEXT_BYTES
@@ -50,7 +53,7 @@ class _Word:
 
 
 class State:
-    """The state of one end. Only its link process writes, but for `wanted`, which processes set."""
+    """The state of one end. Only its link process writes, but for `wanted` and what `ask` counts."""
 
     status = _Word(1)
     port = _Word(2)
@@ -60,7 +63,7 @@ class State:
     consumers = _Word(4)
     """Other ends that take messages from this one, as far as they are known: then `put` copies tensors."""
     wanted = _Word(5)
-    """1: a process of this end wants to receive messages."""
+    """1: a process of this end waits for messages otherwise than in `get`."""
     subscribed = _Word(6)
     """1: the other end knows that."""
     sessions = _Word(7)
@@ -85,12 +88,22 @@ class State:
         memory = memoryview(block).cast("B")
         self._bytes = memory
         self._words = memory.cast("Q")
+        self._asked = block.array(np.dtype(np.int64), (1,), _ASKED * _WORD)
         if rows is not None:
             memory[:] = bytes(len(memory))
             memory[16 * _WORD : 16 * _WORD + NONCE_BYTES] = os.urandom(NONCE_BYTES)
             self._words[0] = _MAGIC
         elif len(memory) < _ROWS_AT or self._words[0] != _MAGIC:
             raise InvalidArgument("the block is not the state of a channel of this version")
+
+    def ask(self, messages: int) -> None:
+        """Count messages that processes of this end ask for; less than 0: that they do not want any more."""
+        atomic_fetch_add(self._asked, 0, messages, "seq_cst")
+
+    @property
+    def asked(self) -> int:
+        """How many messages processes of this end have asked for, ever."""
+        return max(0, int(self._asked[0]))
 
     @staticmethod
     def nbytes(rows: int) -> int:

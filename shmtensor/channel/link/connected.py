@@ -131,21 +131,13 @@ class Connected(Link):
         put = stream.receiver.put
         if stream.waits_for_room:
             self.watch_room()
-        if not self.end.state.wanted or self._closing:
+        state = self.end.state
+        if self._closing:
             return 0, 0
         if self.is_broadcast:
-            return put + self.inbox_ring.limits().maxsize, 0
-        stats = self.inbox_ring.stats()
-        if stats.messages > self._prefetch // 2:
-            self.watch_room()
-        return put - stats.messages + self._prefetch, stats.nbytes
-
-    def _has_room(self) -> None:
-        super()._has_room()
-        if self.inbox_ring.size() > self._prefetch // 2:
-            self.loop.later(0.001, self.watch_room)
-        else:
-            self.stream.touched()
+            return (put + self.inbox_ring.limits().maxsize if state.wanted else 0), 0
+        asked = state.asked + state.wanted
+        return (asked + self._prefetch - 1 if asked else 0), self.inbox_ring.stats().nbytes
 
     def controlled(self) -> None:
         """A process wants messages, or has closed the channel."""

@@ -199,6 +199,10 @@ class Link:
                     stream.disconnected(stream.peer, problem)
             stream.touched()
 
+    def lost(self, messages: int) -> None:
+        """Messages for this end are lost with the memory that they had."""
+        self.end.state.ask(messages)
+
     # --------------------------------------------------------------------------------------------------- connections
 
     def keys(self) -> Keys | None:

@@ -199,7 +199,9 @@ class Stream:
             commit = commit_number(self.row.number, arrived.first)
             try:
                 put = arrived.messages
-                if len(arrived.frames):  # else they are lost
+                if not len(arrived.frames):
+                    self.link.lost(put)
+                else:
                     put = ring.put_frames(arrived.frames, arrived.blocks, commit, self.link.pickled)
             except OutOfMemory as problem:
                 self.link.blocked[self] = None

@@ -1,0 +1,202 @@
+"""Programs of another group, as on another machine, for tests of channels.
+
+`python channel_world.py FUNCTION ARGUMENTS` runs one of `PROGRAMS`, which reads and writes JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+BOUND = 30.0
+_numbers = count()
+
+
+class Elsewhere:
+    """A program in a group of its own."""
+
+    def __init__(self, function: str, *arguments: Any, group: str | None = None, prefix: tuple[str, ...] = ()) -> None:
+        self.group = group or f"other{os.getpid()}x{next(_numbers)}"
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, __file__, function, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SHMTENSOR_GROUP": self.group},
+        )
+
+    def say(self, value: Any = None) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(value) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the program ended with {self.process.wait(BOUND)}"
+        return json.loads(line)
+
+    def ask(self, value: Any = None) -> Any:
+        self.say(value)
+        return self.hear()
+
+    def end(self) -> int:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        code = self.process.wait(BOUND)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+
+@contextmanager
+def elsewhere(function: str, *arguments: Any, **options: Any) -> Iterator[Elsewhere]:
+    program = Elsewhere(function, *arguments, **options)
+    try:
+        yield program
+        assert program.end() == 0
+    finally:
+        if program.process.poll() is None:
+            program.kill()
+
+
+def until(is_so: Callable[[], Any], what: str, seconds: float = BOUND) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s until {what}"
+        time.sleep(0.01)
+    return found
+
+
+def link_pids() -> set[int]:
+    """Link processes and guards that run for this session's directory."""
+    own = os.environ["SHMTENSOR_RUNTIME_DIR"].encode()
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = path.read_bytes()
+            if b"channel.link" in line and own in line:
+                found.add(int(path.parent.name))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- programs
+
+
+def say(value: Any = None) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def heard() -> Iterator[Any]:
+    for line in sys.stdin:
+        yield json.loads(line)
+
+
+def sums(value: Any) -> Any:
+    """What a message is, for the other side to compare."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {key: sums(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [sums(item) for item in value]
+    if hasattr(value, "dtype"):
+        array = np.asarray(value.float() if str(value.dtype).endswith("bfloat16") else value)
+        return [type(value).__name__, str(value.dtype), list(value.shape), float(np.abs(array).sum())]
+    return str(value) if isinstance(value, complex) else value.decode() if isinstance(value, bytes) else value
+
+
+def command(address: str, options: dict[str, Any]) -> None:
+    """Connect, and do what is asked: ["put", value], ["get"], ..."""
+    from shmtensor import channel
+
+    queue = channel.connect(address, **options)
+    say(queue.stats().is_listening)
+    for name, *arguments in heard():
+        try:
+            if name == "put_array":
+                import numpy as np
+
+                queue.put(np.full(arguments[0], arguments[1], np.uint8), *arguments[2:])
+                result = None
+            elif name == "stats":
+                result = queue.stats().__dict__
+            elif name == "link":
+                result = queue._end.state.link_pid
+            elif name == "close":
+                result = queue.close()
+            else:
+                result = sums(getattr(queue, name)(*arguments))
+            say(["ok", result])
+        except Exception as problem:
+            say([type(problem).__name__, str(problem)])
+
+
+def produce(address: str, messages: int, options: dict[str, Any]) -> None:
+    """Put numbers, and end at once."""
+    from shmtensor import channel
+
+    queue = channel.connect(address, **options)
+    for number in range(messages):
+        queue.put(number)
+
+
+def read(address: str, options: dict[str, Any]) -> None:
+    """Read from a broadcast: each line asks for so many messages."""
+    from shmtensor import channel
+
+    topic = channel.connect(address, broadcast=True, **options)
+    reader = topic.reader()
+    say("reading")
+    for number in heard():
+        say([sums(reader.get(timeout=BOUND)) for _ in range(number)] if number else reader.missed)
+
+
+def broadcast(address: str, messages: int) -> None:
+    """Put numbers into a broadcast."""
+    from shmtensor import channel
+
+    topic = channel.connect(address, broadcast=True)
+    for number in range(messages):
+        topic.put(number)
+
+
+def listen(options: dict[str, Any], messages: int = 0) -> None:
+    """Listen, put numbers, and take them when asked."""
+    from shmtensor import channel
+
+    queue = channel.listen(options.pop("address", "tcp://127.0.0.1:0"), **options)
+    for number in range(messages):
+        queue.put(number)
+    say(queue.address)
+    for number in heard():
+        say([sums(queue.get(timeout=BOUND)) for _ in range(number)])
+
+
+def hold_group() -> None:
+    """Keep a group alive."""
+    from shmtensor.manager import client
+
+    client.default()
+    say("here")
+    for _ in heard():
+        pass
+
+
+PROGRAMS = {function.__name__: function for function in (command, produce, read, broadcast, listen, hold_group)}
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]](*json.loads(sys.argv[2]))
