@@ -28,6 +28,7 @@ _PROGRAM: Final = (
     "background.run(sys.argv[1], sys.argv[2])"
 )
 _START_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.001
 _HELD_BY_LINK: Final = 1
 
 
@@ -86,17 +87,27 @@ class End:
     # --------------------------------------------------------------------------------------------------- the link
 
     def is_linked(self) -> bool:
-        """Whether a link process works for this end, or none is needed any more. Does not block."""
-        if self.state.ended:
-            return True
+        """Whether a link process works for this end. Does not block."""
         if not self.alive.acquire(block=False):
             return True
         self.alive.release()
         return False
 
     def link(self) -> None:
-        """Start the link process, if there is none. Blocks until it works, or has found that it cannot."""
+        """Start the link process, if there is none. Blocks until it works, or has found that it cannot.
+
+        Raises:
+            ShmTensorError: it cannot be started.
+        """
+        if self.is_linked() and not self.state.ended:
+            return
         deadline = time.monotonic() + _START_SECONDS
+        while self.state.ended:  # one is ending: either it has seen this process and stays, or its lock is free soon
+            if not self.is_linked():
+                self.state.ended = 0
+            elif time.monotonic() > deadline:
+                raise ShmTensorError("the link process of a channel does not end; is it stopped?")
+            time.sleep(_PAUSE_SECONDS)
         arguments = [os.fsdecode(self.manager.address), self.config["name"]]
         while not self.is_linked():
             try:

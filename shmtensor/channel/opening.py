@@ -253,7 +253,6 @@ def _named(config: dict[str, Any]) -> End | None:
                 f"the stream {config['stream']!r} exists with {what}={there!r}, not {config[what]!r}; use the same, or "
                 "another name"
             )
-    end.state.ended = 0
     return end
 
 

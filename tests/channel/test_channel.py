@@ -186,10 +186,10 @@ def test_what_is_inside_goes_to_takers_after_the_listening_process_has_ended():
 
 
 def test_a_silent_end_is_lost_within_its_timeout_and_its_window_is_freed():
-    with closing(channel.listen(LOCAL, timeout=1.0)) as queue:
+    with closing(channel.listen(LOCAL, timeout=3.0)) as queue:
         proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
         try:
-            with elsewhere("command", proxy.url, {"timeout": 1.0, "prefetch": 2}) as there:
+            with elsewhere("command", proxy.url, {"timeout": 3.0, "prefetch": 2}) as there:
                 there.hear()
                 queue.put("first")
                 assert there.ask(["get"]) == ["ok", "first"]

@@ -61,6 +61,16 @@ class Elsewhere:
         self.process.kill()
         self.end()
 
+    def abandon(self) -> None:
+        """End it, whatever became of it."""
+        if self.process.poll() is None:
+            self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self.process.wait(BOUND)
+
 
 @contextmanager
 def elsewhere(function: str, *arguments: Any, **options: Any) -> Iterator[Elsewhere]:
@@ -69,8 +79,7 @@ def elsewhere(function: str, *arguments: Any, **options: Any) -> Iterator[Elsewh
         yield program
         assert program.end() == 0
     finally:
-        if program.process.poll() is None:
-            program.kill()
+        program.abandon()
 
 
 def until(is_so: Callable[[], Any], what: str, seconds: float = BOUND) -> Any:

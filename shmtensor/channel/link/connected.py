@@ -149,18 +149,30 @@ class Connected(Link):
     def look(self) -> None:
         """End once no process has this end, and what is under way has arrived."""
         if self.end.has_users():
-            return
-        stream = self.stream
-        if self.end.is_lost:
+            self._reopen()
+        elif self.end.is_lost:
             self.finish()
         elif not self._closing:  # nothing more is wanted, and what is under way comes first
             self._closing = True
             self._ask_whether_drained()
+            self.loop.later(_CLOSING_SECONDS, self._look_whether_done)
+
+    def _look_whether_done(self) -> None:
+        if not self._closing:
+            return
+        if self.end.has_users():
+            self._reopen()
         elif self._is_done():
-            stream.say_bye()
             self.finish()
+        self.loop.later(_CLOSING_SECONDS, self._look_whether_done)
+
+    def _reopen(self) -> None:
+        """A process has opened this end again."""
         if self._closing:
-            self.loop.later(_CLOSING_SECONDS, self.look)
+            self._closing = False
+            self.end.state.returning = 0
+            self.stream.source = self.source_of(self.stream.row)
+            self.stream.touched()
 
     def _ask_whether_drained(self) -> None:
         self.stream.acknowledge()

@@ -166,7 +166,8 @@ class Listening(Link):
 
     def said_bye(self, stream: Stream) -> None:
         """The session has ended in order."""
-        self._drop(stream)
+        if not stream.row.flags & Row.NAMED:
+            self._drop(stream)
 
     def _drop(self, stream: Stream) -> None:
         self.end.state.lost_messages += stream.drop()
@@ -187,17 +188,11 @@ class Listening(Link):
         left = 0 if self.sends_broadcast else self.end.outbox.qsize()
         lagging = any(isinstance(s.source, ReaderSource) and s.source.reader.lag for s in takers)
         if not takers or not (left or lagging or any(stream.sender.entries for stream in takers)):
-            self._end()
+            self.finish()
 
     def controlled(self) -> None:
         """A process may have closed the channel."""
         self.look()
-
-    def _end(self) -> None:
-        for stream in list(self.streams.values()):
-            if stream.peer is not None:
-                stream.say_bye()
-        self.finish()
 
 
 def _listen(address: Address) -> socket.socket:

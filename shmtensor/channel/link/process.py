@@ -274,9 +274,16 @@ class Link:
         """See to what a process of this end has changed in the state."""
 
     def finish(self) -> None:
-        """End this process in order."""
-        self.end.state.connected = 0
-        self.end.state.ended = 1
+        """End this process in order, unless a process has opened this end meanwhile."""
+        state = self.end.state
+        state.ended = 1  # who opens the end looks at this afterwards
+        if self.end.has_users():
+            state.ended = 0
+            return
+        if self.config["stream"] is None:  # else the next process of this end goes on
+            for stream in self.streams.values():
+                stream.say_bye()
+        state.connected = 0
         self.loop.stop()
 
     def thread(self, work: Any, *arguments: Any) -> None:
