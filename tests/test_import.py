@@ -26,6 +26,7 @@ LAYERS = [
     {"nn", "optim"},
     {"ipc"},
     {"data", "store"},
+    {"channel"},
     {"multiprocessing", "hogwild", "_namespace"},
     {"array_api"},
     {"integrations"},

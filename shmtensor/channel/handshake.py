@@ -76,10 +76,10 @@ def accept(
         _prepare(connection, deadline)
         if keys is not None:
             connection = keys.wrap(connection, listening=True)
-        head, hello = _receive(connection, deadline)
-        if head.kind != wire.HELLO:
-            raise ProtocolError(f"the first frame is {wire.NAMES[head.kind]}")
         try:
+            head, hello = _receive(connection, deadline)
+            if head.kind != wire.HELLO:
+                raise ProtocolError(f"the first frame is {wire.NAMES[head.kind]}")
             if keys is not None and hello.get("encrypt") is not encrypt:
                 raise Refused(f"this side has encrypt={encrypt}, the other one not; both must agree")
             welcome = answer(hello)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MODULES: dict[str, tuple[str, str]] = {
     "doctor": ("manager.monitor.doctor", "check limits, memory, rights, versions and left files, and say what to do"),
+    "keys": ("channel.console", "make the keys of one end of a channel between machines"),
     "leaks": ("manager.monitor.leaks", "show what has been held or in flight for long"),
     "metrics": ("manager.monitor.metrics", "serve figures to Prometheus, or write them to a file for node_exporter"),
     "page": ("manager.monitor.page", "serve a page on the loopback that draws the memory of a group"),

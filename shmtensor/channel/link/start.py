@@ -9,7 +9,6 @@ from time import monotonic
 from ...errors import ManagerError, ShmTensorError
 from ...manager import client, launch
 from ..end import LISTENING, End
-from .background import READY
 from .connected import Connected
 from .listening import Listening
 from .process import Link
@@ -40,17 +39,17 @@ def work(address: str, name: str, guard_pid: int, line: int) -> int:
     if end is None or end.state.ended:
         return 0
     if not end.alive.acquire(timeout=_LOCK_SECONDS):  # another link process works for it
-        _tell(line, READY)
+        _tell(line, launch.READY)
         return 0
     try:
         link: Link = (Listening if end.config["role"] == LISTENING else Connected)(end)
     except (OSError, ShmTensorError) as problem:
         reason = (isinstance(problem, OSError) and problem.strerror) or str(problem)
         end.state.lose(reason)
-        _tell(line, READY)
+        _tell(line, launch.READY)
         return 0
     end.state.link_pid = os.getpid()
-    _tell(line, READY)
+    _tell(line, launch.READY)
     _watch_guard(link, address, name, guard_pid)
     link.run()
     return 0

@@ -1,0 +1,89 @@
+"""Broadcasts between two groups."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+
+import numpy as np
+import pytest
+from channel_world import BOUND, elsewhere, until
+
+from shmtensor import channel
+
+LOCAL = "tcp://127.0.0.1:0"
+
+
+def test_every_reader_on_every_machine_receives_every_message():
+    with (
+        closing(channel.listen(LOCAL, broadcast=True, maxsize=50)) as topic,
+        topic.reader() as here,
+        elsewhere("read", topic.address, {}) as one,
+        elsewhere("read", topic.address, {}) as two,
+    ):
+        assert one.hear() == two.hear() == "reading"
+        for number in range(10):
+            topic.put({"number": number, "array": np.full(2000, number)})
+        with elsewhere("broadcast", topic.address, 10):
+            mine = [here.get(timeout=BOUND) for _ in range(20)]
+        for there in (one, two):
+            got = there.ask(20)
+            assert [m["number"] for m in got[:10]] == list(range(10))
+            assert got[10:] == mine[10:] == list(range(10))
+
+
+def test_a_reader_receives_what_is_put_once_it_is_there():
+    with closing(channel.listen(LOCAL, broadcast=True, maxsize=50)) as topic:
+        topic.put("before")
+        with elsewhere("read", topic.address, {}) as there:
+            there.hear()
+            topic.put("after")
+            assert there.ask(1) == ["after"]
+
+
+def test_put_waits_for_the_slowest_machine_and_drop_oldest_does_not():
+    with closing(channel.listen(LOCAL, broadcast=True, maxsize=4)) as topic:
+        with elsewhere("read", topic.address, {}) as there:
+            there.hear()
+            put = 0
+            with pytest.raises(channel.Full):
+                while True:
+                    topic.put(put, timeout=0.5)
+                    put += 1
+            assert 4 <= put <= 20
+            assert there.ask(put) == list(range(put))
+    with closing(channel.listen(LOCAL, broadcast=True, maxsize=4, policy="drop_oldest")) as topic:
+        with elsewhere("read", topic.address, {}) as there:
+            there.hear()
+            for number in range(1000):
+                topic.put(number)
+            last = -1
+            while last != 999:
+                (now,) = there.ask(1)
+                assert now > last
+                last = now
+
+
+def test_a_broadcast_goes_on_when_a_link_process_is_killed():
+    with closing(channel.listen(LOCAL, broadcast=True, maxsize=100, timeout=20)) as topic:
+        with elsewhere("read", topic.address, {"timeout": 20}) as there:
+            there.hear()
+            links = {topic._end.state.link_pid}
+            for number in range(200):
+                topic.put(number)
+                if number % 50 == 20:
+                    links.add(topic._end.state.link_pid)
+                    os.kill(topic._end.state.link_pid, signal.SIGKILL)
+                if number % 50 == 49:
+                    assert there.ask(50) == list(range(number - 49, number + 1))
+            assert len(links) > 1
+
+
+def test_a_machine_that_leaves_is_not_waited_for():
+    with closing(channel.listen(LOCAL, broadcast=True, maxsize=2)) as topic:
+        with elsewhere("read", topic.address, {}) as there:
+            there.hear()
+        until(lambda: topic.stats().connected == 0, "it has left")
+        for number in range(20):
+            topic.put(number, timeout=BOUND)

@@ -1,0 +1,265 @@
+"""Strangers on the port, wrong keys, and ends that do not keep to the protocol."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import closing, contextmanager, suppress
+
+import numpy as np
+import pytest
+from channel_world import BOUND, elsewhere, until
+
+from shmtensor import channel
+from shmtensor.channel import handshake, keys, wire
+from shmtensor.channel.address import parse
+from shmtensor.errors import InvalidArgument, ProtocolError
+
+LOCAL = "tcp://127.0.0.1:0"
+HELLO = {"kind": "queue", "pickle": False, "session": "ab" * 16, "incarnation": 1, "named": False, "resumes": False,
+         "received": 0}  # fmt: skip
+
+
+def port_of(queue):
+    return int(queue.address.rpartition(":")[2])
+
+
+@contextmanager
+def connection_to(queue):
+    with socket.create_connection(("127.0.0.1", port_of(queue)), BOUND) as connection:
+        connection.settimeout(BOUND)
+        yield connection
+
+
+def is_closed(connection):
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+STRANGERS = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+    "zeros": bytes(4096),
+    "other version": b"shmchan\x63" + bytes(32),
+    "large text": wire.PREFIX + wire.pack(wire.Head(wire.HELLO, length=2**31)),
+    "data first": wire.PREFIX + wire.pack(wire.Head(wire.DATA, length=8, number=1, second=1)) + bytes(8),
+    "ack first": wire.PREFIX + wire.pack(wire.Head(wire.ACK, number=1)),
+    "not json": wire.PREFIX + wire.pack(wire.Head(wire.HELLO, length=4)) + b"\xff{}[",
+    "a list": wire.PREFIX + wire.text(wire.HELLO, []),
+    "no session": wire.PREFIX + wire.text(wire.HELLO, {"kind": "queue", "pickle": False, "session": "xyz"}),
+    "deep": wire.PREFIX + wire.pack(wire.Head(wire.HELLO, length=4000)) + b"[" * 4000,
+    "negative": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "received": -5}),
+    "bool": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "incarnation": True}),
+    "unknown session": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "resumes": True}),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_stranger_is_sent_away_and_the_channel_goes_on(name):
+    with closing(channel.listen(LOCAL)) as queue:
+        with connection_to(queue) as connection:
+            connection.sendall(STRANGERS[name])
+            with suppress(OSError):  # it may be closed by now
+                connection.shutdown(socket.SHUT_WR)
+            assert is_closed(connection)
+        with elsewhere("produce", queue.address, 3, {}):
+            assert [queue.get(timeout=BOUND) for _ in range(3)] == [0, 1, 2]
+        assert queue.stats().connected <= 1
+
+
+def test_many_silent_connections_keep_nobody_out_for_long():
+    with closing(channel.listen(LOCAL)) as queue:
+        silent = [socket.create_connection(("127.0.0.1", port_of(queue)), BOUND) for _ in range(40)]
+        with elsewhere("produce", queue.address, 1, {}):
+            assert queue.get(timeout=BOUND) == 0
+        for connection in silent:
+            connection.close()
+
+
+@contextmanager
+def session_with(queue, **changes):
+    """A connection that has said HELLO."""
+    hello = {**HELLO, **changes}
+    connection, welcome = handshake.connect(parse(queue.address), None, True, hello)
+    connection.setblocking(True)
+    connection.settimeout(BOUND)
+    with connection:
+        yield connection, welcome
+
+
+def data(number, value, messages=1, flags=0):
+    """A DATA of one message, the number `value`."""
+    body = bytes([1, 4, value])
+    frames = (wire.FRAME.pack(len(body), flags) + body) * messages
+    return wire.pack(wire.Head(wire.DATA, 0, 0, len(frames), number, messages, len(body) * messages)) + frames
+
+
+def test_replayed_messages_are_dropped():
+    with closing(channel.listen(LOCAL)) as queue, session_with(queue) as (connection, _):
+        for number in (1, 2, 1, 2, 2, 3):
+            connection.sendall(data(number, number))
+        assert [queue.get(timeout=BOUND) for _ in range(3)] == [1, 2, 3]
+        connection.sendall(data(2, 9, messages=3))  # the last one is new
+        assert queue.get(timeout=BOUND) == 9
+        assert queue.empty()
+
+
+BROKEN = {
+    "a gap": data(7, 1),
+    "reordered": data(2, 1) + data(1, 1),
+    "number 0": data(0, 1),
+    "a kind that is not": wire.pack(wire.Head(99)),
+    "a second hello": wire.text(wire.HELLO, HELLO),
+    "more than there is": wire.pack(wire.Head(wire.DATA, 0, 0, 11, 1, 1, 3)) + wire.FRAME.pack(50, 0) + bytes(3),
+    "sizes that do not add up": wire.pack(wire.Head(wire.DATA, 0, 1, 11, 1, 1, 100))
+    + wire.pack_sizes([50])
+    + bytes(61),
+    "too much": wire.pack(wire.Head(wire.DATA, 0, 0, 11, 1, 1, 2**60)),
+    "an impossible ack": wire.pack(wire.Head(wire.ACK, 0, 0, 0, 5, 1, 1)),
+    "a pickle": wire.pack(wire.Head(wire.DATA, 0, 0, 12, 1, 1, 4)) + wire.FRAME.pack(4, 0) + b"\x02\x00\x01N",
+    "an unknown flag": data(1, 1, flags=8),
+    "a body in no block": data(1, 1, flags=2),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_end_that_breaks_the_protocol_is_cut_off(name):
+    with closing(channel.listen(LOCAL)) as queue:
+        with session_with(queue) as (connection, _):
+            connection.sendall(BROKEN[name])
+            assert is_closed(connection)
+        assert queue.empty()
+        with session_with(queue, session="cd" * 16) as (connection, _):
+            connection.sendall(data(1, 5))
+            assert queue.get(timeout=BOUND) == 5
+
+
+def test_a_message_that_is_none_is_an_error_of_get_and_no_more():
+    with closing(channel.listen(LOCAL)) as queue, session_with(queue) as (connection, _):
+        frames = wire.FRAME.pack(3, 0) + b"\x01\x0b\x7f"  # text of 127 bytes, of which there are none
+        connection.sendall(wire.pack(wire.Head(wire.DATA, 0, 0, len(frames), 1, 1, 3)) + frames + data(2, 2))
+        with pytest.raises(ValueError, match="not a message"):
+            queue.get(timeout=BOUND)
+        assert queue.get(timeout=BOUND) == 2
+
+
+def test_a_cut_frame_is_not_a_message():
+    with closing(channel.listen(LOCAL)) as queue:
+        with session_with(queue) as (connection, _):
+            connection.sendall(data(1, 1) + data(2, 2)[:-1])
+            assert queue.get(timeout=BOUND) == 1
+        with session_with(queue) as (connection, welcome):
+            assert welcome["received"] == 1
+            connection.sendall(data(2, 2))
+            assert queue.get(timeout=BOUND) == 2
+
+
+def test_a_second_connection_of_a_session_replaces_the_first():
+    with closing(channel.listen(LOCAL)) as queue:
+        with session_with(queue) as (first, _), session_with(queue) as (second, _):
+            assert is_closed(first)
+            second.sendall(data(1, 1))
+            assert queue.get(timeout=BOUND) == 1
+            with pytest.raises(handshake.Refused, match="connected"):
+                with session_with(queue, incarnation=2):
+                    pass
+
+
+def test_no_more_peers_than_allowed():
+    with closing(channel.listen(LOCAL, max_peers=2)) as queue:
+        with session_with(queue), session_with(queue, session="cd" * 16):
+            with pytest.raises(handshake.Refused, match="max_peers"), session_with(queue, session="ef" * 16):
+                pass
+
+
+def test_an_end_that_never_reads_holds_up_nobody():
+    with closing(channel.listen(LOCAL, window="1M")) as queue, session_with(queue) as (connection, _):
+        connection.sendall(wire.pack(wire.Head(wire.ACK, 0, 0, 0, 0, 2**40, 2**40)))
+        for _ in range(200):
+            queue.put(np.zeros(100_000, np.uint8))
+        until(lambda: queue.stats().unacknowledged > 0, "it is sent something")
+        with elsewhere("produce", queue.address, 3, {}):
+            until(lambda: queue.qsize() >= 3, "others are served")
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    pytest.importorskip("cryptography")
+    here, there, stranger = (tmp_path_factory.mktemp(name) / "keys" for name in ("here", "there", "stranger"))
+    for place in (here, there, stranger):
+        keys.make(place)
+    shutil.copy(here / keys.CERTIFICATE, there / keys.PEERS / "here.pem")
+    shutil.copy(there / keys.CERTIFICATE, here / keys.PEERS / "there.pem")
+    shutil.copy(here / keys.CERTIFICATE, stranger / keys.PEERS / "here.pem")
+    return here, there, stranger
+
+
+@pytest.mark.parametrize("encrypt", [True, False])
+def test_peers_with_keys_meet(directories, encrypt):
+    here, there, _ = map(str, directories)
+    with closing(channel.listen("tcp://0.0.0.0:0", keys=here, encrypt=encrypt)) as queue:
+        address = f"tcp://127.0.0.1:{port_of(queue)}"
+        with elsewhere("command", address, {"keys": there, "encrypt": encrypt}) as other:
+            assert other.hear() is False
+            assert other.ask(["put_array", 3_000_000, 7]) == ["ok", None]
+            assert queue.get(timeout=BOUND).sum() == 21_000_000
+            queue.put(np.ones(500_000))
+            assert other.ask(["get"])[1][3] == 500_000
+
+
+def test_others_do_not(directories):
+    here, there, stranger = map(str, directories)
+    with closing(channel.listen("tcp://127.0.0.1:0", keys=here, timeout=1)) as queue:
+        with pytest.raises(channel.ConnectionLost):
+            channel.connect(queue.address, keys=stranger, timeout=0.5)
+        with pytest.raises(channel.ConnectionLost, match="keys"):
+            channel.connect(queue.address, timeout=0.5)
+        with pytest.raises(channel.ConnectionLost, match="encrypt"):
+            channel.connect(queue.address, keys=there, encrypt=False, timeout=0.5)
+        assert channel.connect(queue.address, keys=there).stats().is_listening
+
+
+def test_keys_that_cannot_be_used(directories, tmp_path):
+    here, *_ = directories
+    copy = tmp_path / "copy"
+    shutil.copytree(here, copy)
+    (copy / keys.KEY).chmod(0o644)
+    with pytest.raises(InvalidArgument, match="chmod 600"):
+        keys.Keys(copy)
+    (copy / keys.KEY).chmod(0o600)
+    (copy / keys.KEY).write_text("nothing")
+    with pytest.raises(InvalidArgument, match="cannot be used"):
+        keys.Keys(copy)
+    with pytest.raises(FileExistsError, match="exists"):
+        keys.make(here)
+
+
+def test_the_command_makes_keys(tmp_path):
+    pytest.importorskip("cryptography")
+    command = [sys.executable, "-m", "shmtensor.manager", "keys", str(tmp_path / "mine")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "certificate.pem" in done.stdout
+    assert (tmp_path / "mine" / keys.KEY).stat().st_mode & 0o777 == 0o600
+    keys.Keys(tmp_path / "mine")
+    assert subprocess.run(command, capture_output=True, text=True, check=False).returncode == 1
+    again = [*command[:-1], str(tmp_path / "two"), "--json"]
+    assert json.loads(subprocess.run(again, capture_output=True, check=True).stdout)["certificate"]
+
+
+def test_a_wire_of_another_version_is_named():
+    with closing(channel.listen(LOCAL)) as queue:
+        with connection_to(queue) as connection:
+            connection.sendall(wire.PREFIX[:-1] + bytes([wire.VERSION + 1]) + wire.text(wire.HELLO, HELLO))
+            said = connection.recv(4096)
+    assert b"version" in said
+    assert ProtocolError is not None
