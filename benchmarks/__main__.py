@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from benchmarks import (
     attach,
     busy,
+    channel,
     daemon,
     descriptors,
     draw,
@@ -58,6 +59,7 @@ BENCHMARKS = {
     "loader": loader,
     "store": store,
     "observers": observers,
+    "channel": channel,
     "worker_pool": worker_pool,
     "loader_memory": loader_memory,
     "random": randoms,
@@ -140,7 +142,7 @@ def main() -> int:
 
     failures = 0
     drawn: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="shmtensor-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shmtensor-bench-", ignore_cleanup_errors=True) as folder:
         os.environ["SHMTENSOR_RUNTIME_DIR"] = folder
         for name in names:
             figures: list[Figure] = []

@@ -526,17 +526,17 @@ class Ring:
     def block(self) -> Block: ...
     kind: int
     """What the ring is. Set only before other processes can open it."""
-    def put(self, value: Any, block: bool = True, timeout: float | None = None, form: int = 0) -> bool:
-        """Put a value. Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, or as pickling.
-
-        Args:
-            value: the value.
-            block: see above.
-            timeout: see above.
-            form: 0, or a sum of COPY_TENSORS and one of REFUSE_PICKLE (what needs pickle raises TypeError) and
-                PICKLE_BY_VALUE.
-        """
-    def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None, form: int = 0) -> int:
+    form: int
+    """What this object puts: 0, or a sum of COPY_TENSORS and one of REFUSE_PICKLE (what needs pickle raises DTypeError)
+    and PICKLE_BY_VALUE."""
+    copied: bool
+    """Whether tensors are copied when they are put with a form other than 0, by any process."""
+    look: Callable[[bool], object] | None
+    """Called with False at every 64th put or get through this object, and with True every 100 ms while one waits. What
+    it raises, the put or get raises."""
+    def put(self, value: Any, block: bool = True, timeout: float | None = None) -> bool:
+        """Put a value. Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, or as pickling."""
+    def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None) -> int:
         """Put values; returns the number put. Raises as `put`; none is put if a value cannot be pickled."""
     def get(self, block: bool = True, timeout: float | None = None, receipt: Block | None = None) -> Any:
         """Take a value. `receipt`: 8 bytes that are set to the message's number + 1 before it is taken.

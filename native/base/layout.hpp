@@ -379,6 +379,8 @@ struct RingHeader {
     std::atomic<std::uint32_t> policy;               // of a broadcast: a Policy, set as max_messages is
     std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under head.lock
     std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; the manager's
+    std::atomic<std::uint32_t> copied;               // 1: tensors are copied as they are put, since messages may leave
+                                                     // this machine; set by who moves them
 };
 static_assert(offsetof(RingHeader, tail) % kLine == 0 && offsetof(RingHeader, head) % kLine == 0);
 static_assert(sizeof(RingHeader) <= kPage);

@@ -37,7 +37,7 @@ struct EncodedValue {
 enum Form : unsigned {
     kAnyForm = 0,
     kCopyTensors = 1,   // wherever they lie
-    kRefusePickle = 2,  // what would need pickle is refused, with a TypeError
+    kRefusePickle = 2,  // what would need pickle is refused, with DTypeError
     kPickleByValue = 4  // what needs pickle arrives as a copy, as by plain pickle: it names no memory of this group
 };
 bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, unsigned form = kAnyForm);

@@ -9,6 +9,7 @@
 #include "python/codec.hpp"
 #include "python/codec_body.hpp"
 #include "python/codec_memory.hpp"
+#include "python/errors.hpp"
 #include "python/tensors.hpp"
 
 namespace shmtensor {
@@ -151,9 +152,10 @@ class Encoder {
         Written result = write(value, Py_REFCNT(value) == 1, kDepth);
         if (result == Written::needs_pickle && (form_ & kRefusePickle)) {
             if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_TypeError,
-                                "only tensors and ndarrays of numbers, None, bool, int below 2**63, float, complex, "
-                                "str, bytes, and tuples, lists and dicts of these");
+                PyErr_SetString(errors.dtype,
+                                "the value contains more than tensors and ndarrays of numbers, None, bool, int below "
+                                "2**63, float, complex, str, bytes, and tuples, lists and dicts of these: it needs "
+                                "pickle, which a channel takes if both ends have pickle=True");
             return false;
         }
         if (result == Written::needs_pickle) {

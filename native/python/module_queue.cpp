@@ -166,10 +166,17 @@ void add_queue(nb::module_& m) {
         .def_prop_rw(
             "kind", [](PyRing& self) { return self.ring.header().kind.load(); },
             [](PyRing& self, std::uint32_t kind) { self.ring.header().kind.store(kind); })
-        .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none(),
-             nb::arg("form") = static_cast<unsigned>(kAnyForm))
-        .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none(),
-             nb::arg("form") = static_cast<unsigned>(kAnyForm))
+        .def_prop_rw(
+            "form", [](PyRing& self) { return self.form; }, [](PyRing& self, unsigned form) { self.form = form; })
+        .def_prop_rw(
+            "look", [](PyRing& self) { return self.look.is_valid() ? self.look : nb::none(); },
+            [](PyRing& self, nb::object look) { self.look = look.is_none() ? nb::object() : std::move(look); },
+            nb::arg("look").none())
+        .def_prop_rw(
+            "copied", [](PyRing& self) { return self.ring.header().copied.load() != 0; },
+            [](PyRing& self, bool copied) { self.ring.header().copied.store(copied ? 1 : 0); })
+        .def("put", &put, nb::arg("value").none(), nb::arg("block") = true, nb::arg("timeout") = nb::none())
+        .def("put_many", &put_many, nb::arg("values"), nb::arg("block") = true, nb::arg("timeout") = nb::none())
         .def("peek", &peek, nb::arg("max_bytes"), nb::arg("max_messages"))
         .def("take", &take, nb::arg("number"), nb::arg("messages"), nb::arg("commit"))
         .def("put_frames", &put_buffer, nb::arg("frames"), nb::arg("blocks"), nb::arg("commit"), nb::arg("pickled"))

@@ -51,12 +51,27 @@ struct PyRing {
     Client& client() const { return self.client; }
     void require_client() const;  // raises when this process may not touch shared memory
 
+    // The form of messages that are put.
+    unsigned put_form() const {
+        return form | (form != kAnyForm && ring.header().copied.load(std::memory_order_relaxed) != 0 ? kCopyTensors : 0u);
+    }
+    // At each put and get, and after each slice of a wait: may raise.
+    void count_call() {
+        if (look.is_valid() && (++calls & 63) == 0) look(false);
+    }
+    void look_while_waiting() const {
+        if (look.is_valid()) look(true);
+    }
+
     nb::object client_object, block_object, need_event;
     PyClient& self;
     Block& block;
     Ring ring;
     MakeRoom make_room;
     Event event;
+    unsigned form = kAnyForm;  // of messages that are put here
+    nb::object look;           // called with whether the call waits; not valid: nothing is
+    unsigned calls = 0;
 };
 
 // Between two attempts of a call on a ring (waits.hpp, retry): what any of them may have lacked.
@@ -152,8 +167,8 @@ class ScratchLease {
 
 // -------------------------------------------------------------------------------------------- put (rings_put.cpp), get
 // (rings_get.cpp)
-bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout, unsigned form);
-std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout, unsigned form);
+bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout);
+std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout);
 // Messages that another ring's peek() gave, without waiting for room: how many were put. `pickled`: they may be pickled.
 std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb::list& blocks, std::uint64_t commit,
                        bool pickled);

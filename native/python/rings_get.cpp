@@ -61,6 +61,7 @@ class Collection {
             return kDone;
         }
         sleep_without_gil(self_.self, [&] { self_.ring.await_message(left); });
+        if (self_.ring.size() == 0) self_.look_while_waiting();
         return 0;
     }
 
@@ -116,6 +117,7 @@ nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& enc
 
 nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) {
     self.require_client();
+    self.count_call();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     std::atomic<std::uint64_t>* cell = nullptr;
     if (!receipt.is_none()) {
@@ -130,6 +132,7 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
 
 nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle timeout) {
     self.require_client();
+    self.count_call();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     std::vector<EncodedMessage> messages(std::min({max_items, kBatch, std::max<std::size_t>(self.ring.size(), 1)}));
     nb::list values;

@@ -104,6 +104,7 @@ class Delivery {
                 const std::uint64_t left = left_of(deadline_);
                 if (left == 0) return kDone;
                 sleep_without_gil(self_.self, [&] { self_.ring.await_room(taken_, left); });
+                self_.look_while_waiting();
                 return 0;
             }
             case RingStatus::no_room: {
@@ -136,7 +137,7 @@ class Delivery {
 };
 
 // Nothing is sent before all values are written.
-void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, unsigned form, std::size_t& sent) {
+void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, std::size_t& sent) {
     std::vector<EncodedMessage> messages;
     std::vector<std::unique_ptr<EncodedValue>> encoded;
     messages.reserve(values.size());
@@ -144,7 +145,7 @@ void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, u
         encoded.push_back(std::make_unique<EncodedValue>());
         messages.emplace_back();
         const nb::object value = values[i];
-        write_message(self, value.ptr(), *encoded.back(), messages.back(), form);
+        write_message(self, value.ptr(), *encoded.back(), messages.back(), self.put_form());
     }
     HoldsGuard unsent(self.client(), messages);
     for (std::size_t i = 0; i < messages.size(); ++i) lend_holds(self, *encoded[i], messages[i]);
@@ -202,11 +203,12 @@ std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb
     return sent;
 }
 
-bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout, unsigned form) {
+bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout) {
     self.require_client();
+    self.count_call();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     const ScratchLease scratch;
-    write_message(self, value.ptr(), scratch->encoded, scratch->message, form);
+    write_message(self, value.ptr(), scratch->encoded, scratch->message, self.put_form());
     lend_holds(self, scratch->encoded, scratch->message);
     std::size_t sent = 0;
     Delivery(self, &scratch->message, 1, deadline, sent).run();
@@ -214,12 +216,13 @@ bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout, unsigned
     return true;
 }
 
-std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout, unsigned form) {
+std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout) {
     self.require_client();
+    self.count_call();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     std::size_t sent = 0;
     try {
-        deliver_all(self, values, deadline, form, sent);
+        deliver_all(self, values, deadline, sent);
         // A signal that came meanwhile, while it can be told what was put.
         if (sent > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
     } catch (...) {

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from .._native import Block
-from ..errors import InvalidArgument, ShmTensorError
+from .._native import COPY_TENSORS, PICKLE_BY_VALUE, REFUSE_PICKLE, Block
+from ..errors import ConnectionLost, InvalidArgument, ManagerTimeout, ShmTensorError
 from ..ipc.broadcast import Broadcast
 from ..ipc.queues import Queue
 from ..ipc.synchronize import Event, Lock
 from ..manager import client, launch
 from ..store import Store
+from .address import Address
 from .state import State, Status
 
 LISTENING, CONNECTED = "listen", "connect"
@@ -32,11 +35,21 @@ _PAUSE_SECONDS: Final = 0.001
 _HELD_BY_LINK: Final = 1
 
 
+_ends: Final[weakref.WeakValueDictionary[bytes, End]] = weakref.WeakValueDictionary()
+"""The ends that this process has, by their nonces: each is here once, and its rings call it."""
+
+
 class End:
     """One end of a channel, as a process of this group has it."""
 
+    @classmethod
+    def open(cls, manager: client.Manager, block: Block) -> End:
+        """Return the end whose state is in a block. Raises InvalidArgument: there is none."""
+        state = State(block)
+        return _ends.get(state.nonce) or _ends.setdefault(state.nonce, cls(manager, state))
+
     def __init__(self, manager: client.Manager, state: State) -> None:
-        """Open an end by its state."""
+        """Use `open`."""
         self.manager = manager
         self.state = state
         self.config = config = state.config
@@ -44,11 +57,24 @@ class End:
         self.blocks = list(blocks.values())
         """Of all parts but the state."""
         kind = Broadcast if config["kind"] == "broadcast" else Queue
-        self.outbox = _opened(kind if config["role"] == LISTENING else Queue, blocks["outbox"])
+        self.outbox: Any = _opened(kind if config["role"] == LISTENING else Queue, blocks["outbox"])
         self.inbox: Any = self.outbox if config["role"] == LISTENING else _opened(kind, blocks["inbox"])
         self.window = _opened(Store, blocks["window"])
         self.alive = _opened(Lock, blocks["alive"])
         self.control = _opened(Event, blocks["control"])
+        self._wants = config["role"] == LISTENING
+        form = PICKLE_BY_VALUE if config["pickle"] else REFUSE_PICKLE
+        self.outbox._ring.form = form if config["role"] == LISTENING else form | COPY_TENSORS
+
+    def watch(self) -> None:
+        """Have calls on the queues look now and then whether the other end and the link process are there."""
+        look = partial(_look, self.state.nonce)
+        self.outbox._ring.look = self.inbox._ring.look = look
+
+    @property
+    def address(self) -> str:
+        """Where it listens, or is connected to."""
+        return str(Address(self.config["host"], self.state.port or self.config["port"]))
 
     @classmethod
     def make(cls, config: dict[str, Any], bounds: dict[str, Any], rows: int) -> End:
@@ -70,7 +96,7 @@ class End:
             for block in (*blocks.values(), state.block):
                 manager.native.keep(block)
         manager.bind(b"/" + name.encode(), state.block)
-        return cls(manager, state)
+        return cls.open(manager, state.block)
 
     @staticmethod
     def name_of(config: dict[str, Any]) -> str:
@@ -82,7 +108,7 @@ class End:
     def find(cls, manager: client.Manager, name: str) -> End | None:
         """Return the end whose state has that name; None: there is none. Blocks for the manager."""
         block = manager.find(b"/" + name.encode())
-        return None if block is None else cls(manager, State(block))
+        return None if block is None else cls.open(manager, block)
 
     # --------------------------------------------------------------------------------------------------- the link
 
@@ -120,10 +146,45 @@ class End:
         """Whether a process besides the caller, the link process, has this end. Does not block."""
         return self.state.block.holds - (1 if self.config.get("stream") else 0) > _HELD_BY_LINK
 
+    # ------------------------------------------------------------------------------------------------- the other end
+
     @property
     def is_lost(self) -> bool:
         """Whether the other end is gone for good."""
         return self.state.status == Status.lost
+
+    def require(self) -> None:
+        """Raise ConnectionLost if the other end is gone."""
+        if self.state.status == Status.lost:
+            raise ConnectionLost(self.state.text)
+
+    def want(self) -> None:
+        """Have the other end send messages to this one, though no process may be in `get`."""
+        if not self._wants:
+            self._wants = True
+            self.state.wanted = 1
+            self.control.set()
+
+    def await_subscription(self) -> None:
+        """Block until the other end sends all messages of a broadcast. Raises ManagerTimeout, ConnectionLost."""
+        deadline = time.monotonic() + self.config["timeout"]
+        while not self.state.subscribed:
+            self.require()
+            self.link()
+            if time.monotonic() > deadline:
+                raise ManagerTimeout(f"{self.address} did not answer; {self.state.text or 'is it stopped?'}")
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _look(nonce: bytes, waits: bool) -> None:
+    """At a put or get of this process: start a link process if there is none. Raises ConnectionLost if it waits."""
+    end = _ends.get(nonce)
+    if end is None:
+        return
+    if not end.is_lost:
+        end.link()
+    elif waits:
+        end.require()
 
 
 def _block_of(thing: Any) -> Block:

@@ -15,7 +15,7 @@ from ..manager import client
 from ..manager.shortage import parse_size
 from . import handshake
 from .address import Address, parse
-from .channel import BroadcastChannel, Channel
+from .channel import BroadcastChannel, Channel, RemoteChannel
 from .end import CONNECTED, LISTENING, End
 from .keys import Keys
 from .state import Status
@@ -316,4 +316,6 @@ def _linked(end: End) -> Channel | BroadcastChannel:
 
 
 def _channel(end: End) -> Channel | BroadcastChannel:
-    return BroadcastChannel(end) if end.config["kind"] == "broadcast" else Channel(end)
+    if end.config["kind"] == "broadcast":
+        return BroadcastChannel(end)
+    return Channel(end) if end.config["role"] == LISTENING else RemoteChannel(end)

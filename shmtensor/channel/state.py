@@ -60,8 +60,6 @@ class State:
     """Where a listening end listens."""
     connected = _Word(3)
     """Other ends that are connected at the moment."""
-    consumers = _Word(4)
-    """Other ends that take messages from this one, as far as they are known: then `put` copies tensors."""
     wanted = _Word(5)
     """1: a process of this end waits for messages otherwise than in `get`."""
     subscribed = _Word(6)

@@ -27,6 +27,7 @@ _BATCH_BYTES: Final = 16 * 1024 * 1024
 _QUEUED_BYTES: Final = 1024 * 1024
 """Entries are queued for sending as long as fewer bytes wait for the socket: an ACK does not wait behind them all."""
 _PARTS: Final = 64
+_buffer: Final = memoryview(bytearray(_BUFFER_BYTES))
 _AGAIN: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -41,7 +42,7 @@ class Peer:
         self._connection = connection
         self._gathers = not isinstance(connection, ssl.SSLSocket)
         self._max_message = max_message
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer = _buffer  # what is in it is used up before the next connection is read
         self._have = self._buffer[:0]  # received, and not looked at yet
         self._frames = self._read_frames()
         self._target = next(self._frames)
@@ -69,7 +70,7 @@ class Peer:
 
     def _read(self) -> None:
         left = _BATCH_BYTES
-        while left > 0 and not self.closed:
+        while (left > 0 or len(self._have)) and not self.closed:
             if len(self._have) == 0:
                 direct = len(self._target) >= _DIRECT_BYTES
                 into = self._target if direct else self._buffer

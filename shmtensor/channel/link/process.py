@@ -234,7 +234,9 @@ class Link:
         """Count who is connected, for the processes of this end."""
         state = self.end.state
         state.connected = sum(stream.peer is not None for stream in self.streams.values())
-        state.consumers = sum(bool(stream.row.flags & Row.CONSUMER) for stream in self.streams.values())
+        if self.config["role"] == LISTENING:
+            takers = any(stream.row.flags & Row.CONSUMER for stream in self.streams.values())
+            self.outbox_ring.copied = takers
 
     # --------------------------------------------------------------------------------------------------------- time
 
