@@ -7,6 +7,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":
-        return import_module(".torch", __name__)
+    if name in ("dask", "ray", "torch"):
+        return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,25 @@
+"""Dask: tensors in its messages, and results of workers in a `shmtensor.Store` (docs/cluster.md).
+
+Importing the module registers tensors with Dask in this process: their messages (`messages`), their size, and their
+tokens. Every process that receives one needs that: `register(client)` does it on all workers of a cluster, and a
+worker with `data=(StoreMapping, {...})` does it by itself.
+"""
+
+from __future__ import annotations
+
+try:
+    import distributed
+except ModuleNotFoundError as problem:
+    raise ModuleNotFoundError(
+        "shmtensor.integrations.dask needs Dask with its scheduler; install them with: pip install 'shmtensor[dask]'",
+        name=problem.name,
+    ) from problem
+
+from . import messages
+from .mapping import StoreMapping
+from .registration import register
+
+__all__ = ["StoreMapping", "register"]
+
+messages.install()
+del distributed

@@ -1,0 +1,21 @@
+"""Ray: actors pass tensors as handles of shared memory (docs/cluster.md).
+
+`register()` makes two tensor transports for `@ray.method(tensor_transport=...)` and `ray.put(_tensor_transport=...)`:
+"shmtensor" for tensors of shmtensor, "shmtensor_torch" for those of torch.
+"""
+
+from __future__ import annotations
+
+try:
+    import ray
+except ModuleNotFoundError as problem:
+    raise ModuleNotFoundError(
+        "shmtensor.integrations.ray needs Ray; install it with: pip install 'shmtensor[ray]'", name="ray"
+    ) from problem
+
+from .handles import handle
+from .registration import register
+
+__all__ = ["handle", "register"]
+
+del ray
