@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops test-torch-programs lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train two networks and word vectors in shared memory with several processes; draws into examples/output"
@@ -22,6 +22,7 @@ help:
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
 	@echo "make test-torch-programs: programs for torch and expressions with its names, run with shmtensor and with torch"
+	@echo "make test-cluster: installs Ray, Dask and torch, runs the tests of their integrations and the examples with clusters"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
 	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
 
@@ -168,6 +169,12 @@ torch-ops: $(VENV)/.test
 test-torch-programs: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pytest tests/test_torch_programs.py tests/test_torch_names.py $(TESTFLAGS)
+
+# Clusters of Ray and Dask on this machine; TORCH= leaves torch's tensors out.
+test-cluster: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[ray,dask]" $(if $(TORCH),"$(TORCH)")
+	$(PYTEST) tests/integrations/test_ray.py tests/integrations/test_ray_fetching.py tests/integrations/test_dask.py \
+	  tests/test_cluster_examples.py $(TESTFLAGS)
 
 # The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
 SUITE ?= array-api-tests

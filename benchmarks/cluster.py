@@ -1,4 +1,4 @@
-"""Actors of Ray: a 64 MiB tensor and a stream of 38.5 MB batches from one to another, by handle and through its store."""
+"""Actors of Ray: 64 MiB, and a stream of 38.5 MB batches, from one to another, by handle and through its store."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ CALLS = 300
 BATCHES = 60
 PENDING = 4
 ELEMENTS = (64 << 20) // 4
-OURS, HANDLE, THERE = "shmtensor, tensor transport", "shmtensor, `handle`", "shmtensor, tensor transport, put before"
-RAY, RAY_THERE = "Ray, its object store", "Ray, its object store, put before"
+HANDLE, TRANSPORT = "shmtensor, `handle`", "shmtensor, tensor transport"
+RAY = "Ray, its object store"
 EMPTY, COPY = "an empty call", "`numpy.copyto` alone, warm memory"
-CALL = "a call with 64 MiB from one actor to another"
-STREAM = "stream of fresh 38.5 MB batches from one actor to another"
-TARGETS = {OURS: "1.3 x an empty call", HANDLE: "1.3 x an empty call"}
+CALL = "64 MiB as the argument of a call from one actor to another"
+THERE = "64 MiB that an actor has returned, as the argument of a call"
+CHAIN = "a call that returns 64 MiB, and one that gets it"
+DIRECT = "stream of fresh 38.5 MB batches, an actor calls another"
+RELAYED = "stream of fresh 38.5 MB batches, the driver passes references"
+OURS = {CALL: HANDLE, THERE: TRANSPORT, CHAIN: TRANSPORT, DIRECT: HANDLE, RELAYED: TRANSPORT}
+TARGETS = {CALL: "1.3 x an empty call", THERE: "1.3 x an empty call", DIRECT: "5 x Ray's", RELAYED: "5 x Ray's"}
 
 
 class Reader:
@@ -38,101 +42,117 @@ class Reader:
         return float(value[::1024].sum())
 
 
-class Writer:
-    """The actor that calls the other one, and measures."""
+def writer_class() -> Any:
+    import ray
 
-    def __init__(self, reader: Any) -> None:
-        import shmtensor as st
-        from shmtensor.integrations.ray import handle, register
+    import shmtensor as st
+    from shmtensor.integrations.ray import handle, register
 
-        register()
-        self.st, self.handle, self.reader = st, handle, reader
-        self.array = np.ones(ELEMENTS, np.float32)
-        self.tensor = st.ones(ELEMENTS, shared=True)
+    register()
 
-    def transported(self, tensor: Any) -> Any:
-        import ray
+    class Writer:
+        """The actor that makes tensors, and calls the other one."""
 
-        return ray.put(tensor, _tensor_transport="shmtensor")
+        def __init__(self, reader: Any) -> None:
+            self.reader = reader
+            self.array = np.ones(ELEMENTS, np.float32)
+            self.tensor = st.ones(ELEMENTS, shared=True)
 
-    def calls(self) -> dict[str, float]:
-        """Median seconds of each call; the kinds take turns."""
-        import ray
+        @ray.method(tensor_transport="shmtensor")
+        def give(self) -> Any:
+            return self.tensor
 
-        reader = self.reader
-        there, there_ray = self.transported(self.tensor), ray.put(self.array)
-        kinds: dict[str, tuple[int, Callable[[], Any]]] = {
-            EMPTY: (1, reader.nothing.remote),
-            OURS: (1, lambda: reader.nothing.remote(self.transported(self.tensor))),
-            THERE: (1, lambda: reader.nothing.remote(there)),
-            HANDLE: (1, lambda: reader.nothing.remote(self.handle(self.tensor))),
-            RAY: (10, lambda: reader.nothing.remote(self.array)),
-            RAY_THERE: (1, lambda: reader.nothing.remote(there_ray)),
-        }
-        times: dict[str, list[float]] = {name: [] for name in kinds}
-        with collector_off():
-            for number in range(CALLS + 20):
-                for name, (every, call) in kinds.items():
-                    if number % every == 0:
-                        start = time.perf_counter()
-                        ray.get(call())
-                        times[name].append(time.perf_counter() - start)
-        return {name: statistics.median(found[2:]) for name, found in times.items()}
+        def give_array(self) -> Any:
+            return self.array
 
-    def streams(self) -> dict[str, float]:
-        """Bytes per second from making the first batch until the last has been read."""
-        source = self.array[: BATCH // 4]
+        def nothing(self) -> None:
+            pass
 
-        def ours() -> Any:
-            batch = self.st.empty(BATCH // 4, shared=True)
-            np.copyto(batch.numpy(), source)
+        @ray.method(tensor_transport="shmtensor")
+        def fresh(self) -> Any:
+            batch = st.empty(BATCH // 4, shared=True)
+            np.copyto(batch.numpy(), self.array[: BATCH // 4])
             return batch
 
-        def theirs() -> Any:
+        def fresh_array(self) -> Any:
             batch = np.empty(BATCH // 4, np.float32)
-            np.copyto(batch, source)
+            np.copyto(batch, self.array[: BATCH // 4])
             return batch
 
-        kinds = {
-            OURS: lambda: (self.transported(ours()), None),
-            HANDLE: lambda: (lambda batch: (self.handle(batch), batch))(ours()),
-            RAY: lambda: (theirs(), None),
-        }
-        return {name: self.stream(make) for name, make in kinds.items()} | {COPY: self.copying(source)}
+        def calls(self) -> dict[str, float]:
+            reader = self.reader
+            kinds: dict[str, tuple[int, Callable[[], Any]]] = {
+                EMPTY: (1, reader.nothing.remote),
+                HANDLE: (1, lambda: reader.nothing.remote(handle(self.tensor))),
+                RAY: (10, lambda: reader.nothing.remote(self.array)),
+            }
+            return medians(kinds)
 
-    def stream(self, make: Callable[[], tuple[Any, Any]]) -> float:
-        """As `streams`, of one kind; `make` returns what is passed, and what must be kept until it was read."""
-        import ray
+        def streams(self) -> dict[str, float]:
+            found = {}
+            for name, make in ((HANDLE, self.fresh), (RAY, self.fresh_array)):
+                wrap = handle if name == HANDLE else lambda batch: batch
 
-        rate = 0.0
-        for count in (BATCHES // 4, BATCHES):
-            pending: deque[tuple[Any, Any]] = deque()
-            with collector_off():
-                start = time.perf_counter()
-                for _ in range(count):
-                    value, kept = make()
-                    pending.append((self.reader.read.remote(value), kept))
-                    if len(pending) == PENDING:
-                        ray.get(pending.popleft()[0])
-                ray.get([reference for reference, _ in pending])
-                rate = count * BATCH / (time.perf_counter() - start)
-        return rate
+                def send(make: Any = make, wrap: Any = wrap) -> tuple[Any, Any]:
+                    batch = make()
+                    return self.reader.read.remote(wrap(batch)), batch  # a handle does not keep it
 
-    def copying(self, source: Any) -> float:
-        target = np.zeros_like(source)
-        times = []
-        for _ in range(10):
+                found[name] = rate(send)
+            return found
+
+    return Writer
+
+
+def medians(kinds: dict[str, tuple[int, Callable[[], Any]]]) -> dict[str, float]:
+    """Median seconds of the calls that each function begins; they take turns, some only in every so many rounds."""
+    import ray
+
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    with collector_off():
+        for number in range(CALLS + 20):
+            for name, (every, call) in kinds.items():
+                if number % every == 0:
+                    start = time.perf_counter()
+                    ray.get(call())
+                    times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(found[2:]) for name, found in times.items()}
+
+
+def rate(send: Callable[[], tuple[Any, Any]]) -> float:
+    """Bytes per second from making the first batch until the last has been read; a shorter run goes before.
+
+    Args:
+        send: begins the call that reads a batch; returns its reference, and what must be kept until it has ended.
+    """
+    import ray
+
+    found = 0.0
+    for count in (BATCHES // 4, BATCHES):
+        pending: deque[tuple[Any, Any]] = deque()
+        with collector_off():
             start = time.perf_counter()
-            np.copyto(target, source)
-            times.append(time.perf_counter() - start)
-        return BATCH / statistics.median(times)
+            for _ in range(count):
+                pending.append(send())
+                if len(pending) == PENDING:
+                    ray.get(pending.popleft()[0])
+            ray.get([reference for reference, _ in pending])
+            found = count * BATCH / (time.perf_counter() - start)
+    return found
+
+
+def copying() -> float:
+    source, target = np.ones(BATCH // 4, np.float32), np.zeros(BATCH // 4, np.float32)
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        times.append(time.perf_counter() - start)
+    return BATCH / statistics.median(times)
 
 
 @contextmanager
-def writer() -> Iterator[Any]:
+def actors() -> Iterator[tuple[Any, Any]]:
     import ray
-
-    from shmtensor.integrations.ray import register
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
     ray.init(
@@ -144,33 +164,55 @@ def writer() -> Iterator[Any]:
         _temp_dir=os.path.join(os.environ["SHMTENSOR_RUNTIME_DIR"], "ray"),  # noqa: PTH118
     )
     try:
-        register()
+        writer = writer_class()
         reader = ray.remote(Reader).options(enable_tensor_transport=True).remote()
-        yield ray.remote(Writer).options(enable_tensor_transport=True).remote(reader)
+        yield ray.remote(writer).options(enable_tensor_transport=True).remote(reader), reader
     finally:
         ray.shutdown()
 
 
-def works(method: str) -> dict[str, float]:
+def works() -> dict[str, dict[str, float]]:
+    """Figures by work and contender."""
     import ray
 
-    with writer() as actor:
-        found: dict[str, float] = ray.get(getattr(actor, method).remote())
-        return found
+    with actors() as (writer, reader):
+        found = {CALL: ray.get(writer.calls.remote()), DIRECT: ray.get(writer.streams.remote())}
+        there, there_array = writer.give.remote(), writer.give_array.remote()
+        found[THERE] = medians(
+            {
+                EMPTY: (1, reader.nothing.remote),
+                TRANSPORT: (1, lambda: reader.nothing.remote(there)),
+                RAY: (1, lambda: reader.nothing.remote(there_array)),
+            }
+        )
+        found[CHAIN] = medians(
+            {
+                EMPTY: (1, lambda: reader.nothing.remote(writer.nothing.remote())),
+                TRANSPORT: (1, lambda: reader.nothing.remote(writer.give.remote())),
+                RAY: (10, lambda: reader.nothing.remote(writer.give_array.remote())),
+            }
+        )
+        found[RELAYED] = {
+            TRANSPORT: rate(lambda: (reader.read.remote(writer.fresh.remote()), None)),
+            RAY: rate(lambda: (reader.read.remote(writer.fresh_array.remote()), None)),
+        }
+    found[DIRECT][COPY] = found[RELAYED][COPY] = copying()
+    return found
 
 
 def measure() -> Iterator[Figure]:
     if not have("ray"):
-        yield Figure(CALL, OURS, None, "s", "", "ray is not installed")
+        yield Figure(CALL, HANDLE, None, "s", "", "ray is not installed")
         return
-    turns = [(run_contender("cluster:works", "calls"), run_contender("cluster:works", "streams")) for _ in range(TURNS)]
-    calls, streams = (
-        {name: statistics.median(turn[which][name] for turn in turns) for name in turns[0][which]} for which in (0, 1)
-    )
-    for name in (HANDLE, OURS, THERE, RAY, RAY_THERE, EMPTY):
-        note = "" if name == EMPTY else f"{calls[name] / calls[EMPTY]:.2f} x an empty call"
-        yield Figure(CALL, name, calls[name], "s", TARGETS.get(name, ""), note)
-    for name in (HANDLE, OURS, RAY, COPY):
-        target = "5 x Ray's" if name in TARGETS else ""
-        note = f"{streams[name] / streams[RAY]:.1f} x Ray's" if name in TARGETS else ""
-        yield Figure(STREAM, name, streams[name], "B/s", target, note)
+    turns = [run_contender("cluster:works") for _ in range(TURNS)]
+    for work, ours in OURS.items():
+        found = {name: statistics.median(turn[work][name] for turn in turns) for name in turns[0][work]}
+        is_rate = work in (DIRECT, RELAYED)
+        for name in sorted(found, key=[ours, RAY, EMPTY, COPY].index):
+            note = ""
+            if is_rate and name == ours:
+                note = f"{found[ours] / found[RAY]:.1f} x Ray's"
+            elif not is_rate and name != EMPTY:
+                note = f"{found[name] / found[EMPTY]:.2f} x {'two empty calls' if work == CHAIN else EMPTY}"
+            target = TARGETS.get(work, "") if name == ours else ""
+            yield Figure(work, name, found[name], "B/s" if is_rate else "s", target, note)

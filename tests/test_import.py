@@ -46,7 +46,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-NEEDED = {"integrations.torch": "torch", "manager.monitor.screen": "textual"}
+NEEDED = {
+    "integrations.torch": "torch",
+    "integrations.ray": "ray",
+    "integrations.ray.torch_places": "torch",
+    "integrations.dask": "distributed",
+    "manager.monitor.screen": "textual",
+}
 
 
 def lacks_package(module: str) -> bool:
