@@ -81,6 +81,13 @@ def pass_on(take: Any, viewer: Any, count: int, bar: Any) -> float:
     return total
 
 
+def shown(camera: Any, viewer: Any, count: int, bar: Any) -> float:
+    """Have a camera call a viewer; returns the sum of what that has seen."""
+    total: float = ray.get(camera.show.remote(viewer, count))
+    bar.update(count)
+    return total
+
+
 def run(megabytes: float, count: int) -> bool:
     """Measure each way, and print a table. Returns whether all batches arrived."""
     camera = Camera.options(resources={"first": 0.01}).remote(megabytes)
@@ -89,7 +96,7 @@ def run(megabytes: float, count: int) -> bool:
     few = max(PENDING, count // 4)
     ways = [
         ("one node, tensor transport", count, lambda n, bar: pass_on(camera.take, near, n, bar)),
-        ("one node, handles", count, lambda n, bar: ray.get(camera.show.remote(near, n)) + 0 * bar.update(n)),
+        ("one node, handles", count, lambda n, bar: shown(camera, near, n, bar)),
         ("one node, arrays in Ray's store", few, lambda n, bar: pass_on(camera.take_array, near, n, bar)),
         ("two nodes, tensor transport", few, lambda n, bar: pass_on(camera.take, far, n, bar)),
         ("two nodes, arrays in Ray's store", few, lambda n, bar: pass_on(camera.take_array, far, n, bar)),
