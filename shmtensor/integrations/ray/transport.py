@@ -8,9 +8,11 @@ receiver opens the blocks, and holds them by itself from then on, or it fetches 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray.experimental.rdt.tensor_transport_manager import (
     CommunicatorMetadata,
     TensorTransportManager,
@@ -20,6 +22,11 @@ from ray.experimental.rdt.tensor_transport_manager import (
 from ..._native import Block
 from .fetching import Address, Connection, own_address
 from .places import Group, own_group, place_of
+
+# Ray 2.60 makes the manager of its transfers at first use, without a lock: the thread that receives and the one that
+# waits may make one each, and the tensors are lost. An actor imports this module before either thread needs it.
+with suppress(AttributeError):
+    _ = ray._private.worker.global_worker.rdt_manager
 
 
 @dataclass
