@@ -331,8 +331,8 @@ constexpr std::uint64_t position_word(std::uint32_t units, std::uint32_t count) 
     return std::uint64_t{units} << 32 | count;
 }
 
-// position << 32 | slot << 8 | numbered << 1 | 1; 0: nothing to undo. Written by the holder of the lock, before the first
-// hold moves. Numbered: the commit number changes as well.
+// position << 32 | slot << 8 | numbered << 1 | 1; 0: nothing to undo. Written by the holder of the lock, before the
+// first hold moves. Numbered: the commit number changes as well.
 struct Undo {
     std::atomic<std::uint64_t> word;
 };

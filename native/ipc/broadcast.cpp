@@ -53,8 +53,7 @@ RingStatus Broadcast::join(Reader& reader, std::uint32_t slot, SegmentLookup& lo
 
 RingStatus Broadcast::join_kept(Reader& reader, std::uint64_t id, std::uint32_t slot, SegmentLookup& lookup,
                                 unsigned patience_ms) {
-    const std::uint64_t owner =
-        reader_word(static_cast<std::uint32_t>(id >> 16), static_cast<std::uint16_t>(id), 0);
+    const std::uint64_t owner = reader_word(static_cast<std::uint32_t>(id >> 16), static_cast<std::uint16_t>(id), 0);
     for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
         if (row(i).owner.load(std::memory_order_acquire) != owner) continue;  // SYNC: rows
         reader.row = i;

@@ -42,8 +42,8 @@ class Broadcast {
     // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
     // full: there are kReaders.
     RingStatus join(Reader& reader, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms, bool from_oldest);
-    // A row that belongs to no process: it stays until leave(). `id`, not 0, tells it from others; whoever knows it takes
-    // the row over, and reads on from its cursor. full: there are kReaders.
+    // A row that belongs to no process: it stays until leave(). `id`, not 0, tells it from others; whoever knows it
+    // takes the row over, and reads on from its cursor. full: there are kReaders.
     RingStatus join_kept(Reader& reader, std::uint64_t id, std::uint32_t slot, SegmentLookup& lookup,
                          unsigned patience_ms);
     void leave(const Reader& reader);      // waits for nobody; those who wait for room look again

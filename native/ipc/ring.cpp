@@ -164,7 +164,7 @@ RingStatus Ring::undo(End end, SegmentLookup& lookup) {
                 held->word.store(back, std::memory_order_release);  // SYNC: hold
             SHMTENSOR_POINT("ring.undo.one");
         }
-        if (found.message) one.bytes.store(found.message->bytes_before, std::memory_order_release);  // SYNC: bytes
+        if (found.message) one.bytes.store(found.message->bytes_before, std::memory_order_release);    // SYNC: bytes
         if (is_numbered(word)) one.commit_number.store(one.commit_before, std::memory_order_release);  // SYNC: commit
     }
     SHMTENSOR_POINT("ring.undo.done");
@@ -275,8 +275,8 @@ RingStatus Ring::put(std::span<const EncodedMessage> messages, std::uint32_t slo
     return result;
 }
 
-RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,
-                         unsigned patience_ms, std::uint64_t commit) {
+RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
+                         std::uint64_t commit) {
     RingHeader& h = header();
     const std::uint32_t units = units_for(encoded);
     const std::uint64_t max_bytes = h.max_bytes.load(std::memory_order_relaxed);
@@ -533,7 +533,8 @@ RingStatus Ring::gather(Run& run, const Run::Bounds& most, std::uint64_t at, std
     run.number = count_of(at);
     run.messages = 0;
     run.bytes = 0;
-    for (std::uint32_t position = units_of(at); run.messages < most.messages && run.number + run.messages != count_of(tail);) {
+    for (std::uint32_t position = units_of(at);
+         run.messages < most.messages && run.number + run.messages != count_of(tail);) {
         const Found found = message_at(position);
         if (!found.message || found.next - units_of(at) > units_of(tail) - units_of(at)) return RingStatus::damaged;
         const Message& message = *found.message;

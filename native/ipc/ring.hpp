@@ -188,8 +188,8 @@ class Ring {
     RingStatus undo(End end, SegmentLookup& lookup);
     RingStatus put_one(const EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms,
                        std::uint64_t commit);
-    // Before anything moves at an end: what has to be undone if this process dies. With the commit number, if any, which
-    // is part of the commit.
+    // Before anything moves at an end: what has to be undone if this process dies. With the commit number, if any,
+    // which is part of the commit.
     void note(RingEnd& end, std::uint32_t units, std::uint32_t slot, std::uint64_t commit);
     // no_room: `needed` says how much. get_one() moves the holds as well, and the head.
     RingStatus get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLookup& lookup,

@@ -432,7 +432,7 @@ class Encoder {
 
     bool pickle(PyObject* value) {
         PyObject* function = form_ & kPickleByValue ? python_part(&python_dump_by_value, "dump_by_value")
-                                                     : python_part(&python_dump, "dump");
+                                                    : python_part(&python_dump, "dump");
         if (!function) return false;
         PyObject* arguments[] = {given_, value};
         const Ref made(PyObject_Vectorcall(function, arguments, 2, nullptr));

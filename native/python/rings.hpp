@@ -53,7 +53,8 @@ struct PyRing {
 
     // The form of messages that are put.
     unsigned put_form() const {
-        return form | (form != kAnyForm && ring.header().copied.load(std::memory_order_relaxed) != 0 ? kCopyTensors : 0u);
+        return form |
+               (form != kAnyForm && ring.header().copied.load(std::memory_order_relaxed) != 0 ? kCopyTensors : 0u);
     }
     // At each put and get, and after each slice of a wait: may raise.
     void count_call() {
@@ -169,7 +170,8 @@ class ScratchLease {
 // (rings_get.cpp)
 bool put(PyRing& self, nb::handle value, bool wait, nb::handle timeout);
 std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle timeout);
-// Messages that another ring's peek() gave, without waiting for room: how many were put. `pickled`: they may be pickled.
+// Messages that another ring's peek() gave, without waiting for room: how many were put. `pickled`: they may be
+// pickled.
 std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb::list& blocks, std::uint64_t commit,
                        bool pickled);
 nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt);

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::uint32_t kMany = 1 << 25;  // numbers of messages that can be told apart
 constexpr int kArenas = 24;
+constexpr std::uint32_t kRun = 3, kCommits = 16;
 
 // What processes tell each other beside the ring.
 struct Board {
@@ -34,6 +35,12 @@ struct Board {
     // By the ring's own count of messages, as the pool uses it: what a consumer took last, + 1; what is accounted for.
     std::atomic<std::uint64_t> receipts[kMaxSlots];
     std::atomic<std::uint8_t> seen[kMany], excused[kMany];
+    // By commit number: what the mover was about to take, and the message that the numbered producer was about to put.
+    struct Moved {
+        std::uint32_t number, messages, ids[kRun];
+    } moved[kCommits];
+    std::uint32_t numbered[kCommits];
+    bool has_mover, has_numbered;
 };
 
 std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
@@ -75,7 +82,7 @@ struct Member : RingMember {
     }
 
     // Message `number` with this many blocks and a body of its number and filling.
-    void put(std::uint32_t number, int blocks, std::size_t filling) {
+    void put(std::uint32_t number, int blocks, std::size_t filling, std::uint64_t commit = 0) {
         EncodedMessage message;
         message.mark = client.new_mark();
         message.body.resize(sizeof number + filling, static_cast<std::byte>(number));
@@ -100,13 +107,38 @@ struct Member : RingMember {
         for (;;) {
             const std::uint32_t taken = ring.taken();
             const RingStatus result =
-                retry_ring([&](unsigned p) { return ring.put({&message, 1}, slot, lookup, p, &done); });
+                retry_ring([&](unsigned p) { return ring.put({&message, 1}, slot, lookup, p, &done, commit); });
             if (result == RingStatus::ok) break;
             want(result == RingStatus::full, "put");
             ring.await_room(taken, 50'000'000);
         }
         world.board->put[number] = 1;
         for (Block* b : mine) client.release(b);
+    }
+
+    // Take messages as one that moves them elsewhere.
+    void move(std::uint32_t commit) {
+        Run run;
+        const RingStatus status = retry_ring([&](unsigned p) { return ring.peek(run, {4096, kRun}, slot, lookup, p); });
+        if (status == RingStatus::empty) return;
+        want(status == RingStatus::ok && run.messages <= kRun, "peek");
+        for (const MessageHold& hold : run.frames.holds) client.drop(hold);
+        Board::Moved& moved = world.board->moved[commit];
+        const std::byte* at = run.frames.body.data();
+        for (std::uint32_t i = 0; i < run.messages; ++i) {
+            FrameHeader header{};
+            std::memcpy(&header, at, sizeof header);
+            std::memcpy(&moved.ids[i], at + sizeof header, sizeof moved.ids[i]);
+            at += sizeof header + header.body_bytes;
+        }
+        want(at == run.frames.body.data() + run.frames.body.size(), "frames");
+        moved.number = run.number;
+        moved.messages = run.messages;
+        EncodedMessage taken;
+        const RingStatus took =
+            retry_ring([&](unsigned p) { return ring.take(taken, run.number, run.messages, commit, slot, lookup, p); });
+        want(took == RingStatus::ok, "take");
+        for (const MessageHold& hold : taken.holds) client.drop(hold);
     }
 
     // False: nothing came within the time.
@@ -149,8 +181,15 @@ struct Member : RingMember {
 // ---------------------------------------------------------------------------------------------------------- the matrix
 
 constexpr int kMessages = 8;
-const std::vector<std::string> kRoles = {
-    "producer", "consumer", "grower", "successor of a producer", "successor of a consumer", "manager"};
+const std::vector<std::string> kRoles = {"producer",
+                                         "consumer",
+                                         "grower",
+                                         "mover",
+                                         "numbered producer",
+                                         "successor of a producer",
+                                         "successor of a consumer",
+                                         "successor of a mover",
+                                         "manager"};
 
 void play(World& world, const std::string& role, std::uint32_t slot) {
     if (role == "manager") {
@@ -162,8 +201,16 @@ void play(World& world, const std::string& role, std::uint32_t slot) {
     const bool produces = role == "producer" || role == "grower" || role == "successor of a producer";
     Member me(world, slot, static_cast<int>(slot));  // nobody has allocated from this arena before
     const bool grows = role == "grower";
+    world.board->has_mover |= role == "mover";
+    world.board->has_numbered |= role == "numbered producer";
     for (int i = 0; i < kMessages; ++i) {
-        if (produces) {
+        const auto commit = static_cast<std::uint32_t>(i) + 1;
+        if (role == "mover") {
+            me.move(commit);
+        } else if (role == "numbered producer") {
+            world.board->numbered[commit] = world.board->next++;
+            me.put(world.board->numbered[commit], i % 4, 100, commit);
+        } else if (produces) {
             me.put(world.board->next++, grows ? i % 2 : i % 4, grows ? 30000 : static_cast<std::size_t>(i) * 100);
         } else {
             me.get(0);
@@ -189,16 +236,44 @@ std::uint32_t claim(World& world) {
     return slot;
 }
 
+// What the commit numbers say was moved is where it was moved to, and nothing else is.
+void audit_moved(World& world, Member& me) {
+    const auto number = [&](End end) {
+        std::uint64_t found = 0;
+        want(me.retry_ring([&](unsigned p) { return me.ring.commit_number(end, &found, me.slot, me.lookup, p); }) ==
+                 RingStatus::ok,
+             "commit_number");
+        return found;
+    };
+    const std::uint64_t taken = world.board->has_mover ? number(End::head) : 0;
+    for (std::uint64_t commit = 1; commit <= taken; ++commit) {
+        const Board::Moved& moved = world.board->moved[commit];
+        for (std::uint32_t i = 0; i < moved.messages; ++i) {
+            ++world.board->got[moved.ids[i]];
+            ++world.board->seen[moved.number + i];
+        }
+    }
+}
+
+void audit_numbered(World& world, std::uint64_t put, const std::string& what) {
+    for (std::uint64_t commit = 1; commit < kCommits && world.board->numbered[commit] != 0; ++commit)
+        want(world.board->got[world.board->numbered[commit]] == (commit <= put ? 1 : 0),
+             what + ": message " + std::to_string(commit) + " and commit number " + std::to_string(put));
+}
+
 void audit(World& world, const std::string& what, std::size_t may_lose) {
     World::ManagerLookup all(world);
     if (const char* wrong = world.ring.check(all)) fail(what + ": " + wrong);
     const std::uint32_t slot = claim(world);
+    const std::uint64_t put = world.ring.header().tail.commit_number;
     {
         Member me(world, slot, 0);
+        audit_moved(world, me);
         while (world.ring.size() > 0) want(me.get(0), what + ": a message cannot be taken");
         want(me.client.close(), what + ": the last consumer cannot close");
     }
     world.reclaim_and_excuse(slot);
+    if (world.board->has_numbered) audit_numbered(world, put, what);
     std::size_t lost = 0;
     for (std::uint32_t i = 0; i < world.board->next; ++i) {
         want(world.board->got[i] <= 1, what + ": a message was received twice");
@@ -222,7 +297,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     {
         const std::uint32_t slot = claim(world);
         Member first(world, slot, 1);
-        for (int i = 0; i < kMessages; ++i) first.put(world.board->next++, i % 4, 10);
+        for (int i = 0; i < kMessages; ++i) first.put(world.board->next++, i % 4 < 2 ? 0 : i % 4, 10);
         want(first.client.close(), what);
         world.reclaim_and_excuse(slot);
     }
@@ -236,6 +311,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     // Somebody died in the middle before: the role has to undo.
     if (role == "successor of a producer" || role == "manager") victim("producer", "ring.put.one_moved:2:kill");
     if (role == "successor of a consumer" || role == "manager") victim("consumer", "ring.get.one_moved:2:kill");
+    if (role == "successor of a mover") victim("mover", "ring.note.numbered:2:kill");
     dead.push_back(claim(world));
     const pid_t pid = start(world, role, dead.back(), point + ":" + std::to_string(nth) + ":" + action);
     want(::waitpid(pid, &status, WUNTRACED) == pid, what);
