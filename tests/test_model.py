@@ -20,7 +20,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 MODELS = ["holds", "two-clients", "tickets", "fork", "failover", "ring", "ring-end", "cycles", "lock", "broadcast"]
-MODELS += ["broadcast-rows", "takeover", "handover", "lost-rings", "succession"]
+MODELS += ["broadcast-rows", "takeover", "handover", "lost-rings", "succession", "moves", "moves-in", "moves-readers"]
+MODELS += ["session", "session-fetch"]
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -35,6 +35,11 @@ class Entry(NamedTuple):
     first: int
     messages: Any
 
+    @property
+    def last(self) -> int:
+        """Its last sequence number."""
+        return self.first + len(self.messages) - 1
+
 
 class Moving(NamedTuple):
     """A message of a session, as commit numbers and `moving_last` have it."""
@@ -73,7 +78,7 @@ class Situation(NamedTuple):
 class Moves(Model):
     """What both directions share: kills, the lock of one end of a ring, its undo record."""
 
-    names: ClassVar[tuple[str, str]]
+    who: ClassVar[tuple[str, str]]
     end: ClassVar[str]
 
     def start(self) -> State:
@@ -102,7 +107,7 @@ class Moves(Model):
         )
 
     def steps(self, s: State) -> Iterator[Step]:
-        for i, name in enumerate(self.names):
+        for i, name in enumerate(self.who):
             if not s.alive[i]:
                 begin = ("recover",) if i == LINK else ()
                 yield f"another {name} starts", self.go(s, i, *begin, alive=put(s.alive, i, True))
@@ -233,16 +238,15 @@ class Outgoing(Moves):
         "committed",
         "record-first",
         "moving-first",
-        "moving-last",
+        "range",
         "same",
         "unput",
-        "clear",
-        "clear-refused",
         "recover",
         "sent",
         "session",
     )
-    names = ("link", "consumer")
+    alternatives = ("words in any order, never cleared", "order in place of range")
+    who = ("link", "consumer")
     end = "head"
     word = "sent"
     messages = 3
@@ -283,7 +287,7 @@ class Outgoing(Moves):
     def order_of_move(self) -> list[str]:
         """The stores of a move before the messages are taken."""
         words = list(self.words)
-        if not self.keeps("moving-last"):
+        if self.without == "words in any order, never cleared":
             words = [words[-1], *words[:-1]]
         return [*words, "store"] if self.keeps("moving-first") else ["store", *words]
 
@@ -300,6 +304,9 @@ class Outgoing(Moves):
         moving = self.number_of(s, *pc[-3:])
         yield f"stores moving_last={tuple(moving)}", self.then(s, i, pc, moving=moving)
 
+    def range_of(self, s: State, r: int, run: int) -> tuple[int, int, int]:
+        return s.rows[r].number, s.rows[r].count + 1, s.rows[r].count + run
+
     def number_of(self, s: State, r: int, at: int, run: int) -> Moving:
         return Moving(s.rows[r].number, s.rows[r].count + run)
 
@@ -308,7 +315,7 @@ class Outgoing(Moves):
         entry = Entry(s.rows[r].number, s.rows[r].count + 1, tuple(range(at, at + run)))
         yield f"puts {entry.messages} into the window", self.then(s, i, pc, window=(*s.window, entry))
         if not s.refused:
-            n = self.go(s, i, *(("clear",) if self.keeps("clear-refused") else ()), refused=True)
+            n = self.go(s, i, *(("clear",) if self.without == "order in place of range" else ()), refused=True)
             yield "is refused memory for the window", n
 
     def take(self, s: State, i: int, r: int, at: int, run: int) -> Iterator[Step]:
@@ -318,7 +325,7 @@ class Outgoing(Moves):
         if s.at != at and (self.keeps("same") or s.tail - s.at < run):
             yield (
                 "finds them taken and unlocks",
-                self.go(s, i, "unput", s.rows[r].number, s.rows[r].count + 1, lock=None),
+                self.go(s, i, "unput", *self.range_of(s, r, run), lock=None),
             )
         else:
             number = self.number_of(s, r, at, run)
@@ -329,12 +336,18 @@ class Outgoing(Moves):
             return s._replace(at=s.at + 1, taken=(*s.taken, s.at))
         return s._replace(at=s.at + move, true=put(s.true, number.session - 1, number.last))
 
-    def unput(self, s: State, i: int, session: int, first: int) -> Iterator[Step]:
-        left = tuple(e for e in s.window if (e.session, e.first) != (session, first) or not self.keeps("unput"))
-        yield f"deletes {first} of session {session} from the window", self.go(s, i, "clear", window=left)
+    def names(self, e: Entry, session: int, first: int, last: int) -> bool:
+        """Whether that is the key of an entry."""
+        range_ = self.keeps("range") and self.without != "order in place of range"
+        return (e.session, e.first) == (session, first) and (e.last == last or not range_)
+
+    def unput(self, s: State, i: int, session: int, first: int, last: int) -> Iterator[Step]:
+        left = tuple(e for e in s.window if not self.names(e, session, first, last) or not self.keeps("unput"))
+        yield f"deletes {first} to {last} of session {session} from the window", self.go(s, i, "clear", window=left)
 
     def clear(self, s: State, i: int) -> Iterator[Step]:
-        yield "stores moving_last=0", self.go(s, i, moving=None if self.keeps("clear") else s.moving)
+        never = self.without == "words in any order, never cleared"
+        yield "stores moving_last=0", self.go(s, i, moving=s.moving if never else None)
 
     def drop(self, s: State, i: int) -> Iterator[Step]:
         mine = [e for e in s.window if e.session == s.rows[0].number]
@@ -355,7 +368,7 @@ class Outgoing(Moves):
             then = ("count", r, s.moving.last, "clear") if self.keeps("sent") else ("clear",)
             yield "finds that they were taken", self.go(s, i, *then)
         else:
-            yield "finds that they were not taken", self.go(s, i, "unput", s.moving.session, s.first)
+            yield "finds that they were not taken", self.go(s, i, "unput", s.moving.session, s.first, s.moving.last)
 
     def broken(self, s: State) -> str | None:
         waiting = [m for e in s.window for m in e.messages]
@@ -373,7 +386,7 @@ class Outgoing(Moves):
                 return f"sent={row.count} of session {row.number}, which was given {s.true[row.number - 1]}"
             entries = [e for e in s.window if e.session == row.number]
             for e, beyond in zip(entries, [*(e.first for e in entries[1:]), row.count + 1], strict=False):
-                if e.first + len(e.messages) != beyond:
+                if e.last + 1 != beyond:
                     return f"a gap after message {e.first} of session {row.number}"
         return None
 
@@ -397,7 +410,7 @@ class Incoming(Moves):
         "row-first",
         "count-refused",
     )
-    names = ("link", "producer")
+    who = ("link", "producer")
     end = "tail"
     word = "put"
     run = 2
@@ -467,8 +480,8 @@ class Following(Outgoing):
     Checked: each session has each message once and in order, but for those that were dropped before it had them.
     """
 
-    safeguards = ("window-decides", "read-on", "moving-first", "moving-last", "clear-refused", "recover")
-    names = ("link", "putter")
+    safeguards = ("window-decides", "read-on", "moving-first", "range", "recover")
+    who = ("link", "putter")
     words = ("note_first", "note_beyond", "note_moving")
 
     def idle(self, s: State) -> Iterator[Step]:
@@ -518,10 +531,10 @@ class Following(Outgoing):
             return
         session, last = s.moving
         r = session - 1
-        there = any((e.session, e.first) == (session, s.first) for e in s.window)
+        there = any(self.names(e, session, s.first, last) for e in s.window)
         then: tuple[Any, ...] = ("clear",)
         if not self.keeps("window-decides"):
-            then = ("count", r, last, "clear") if s.cursors[r] >= s.beyond else ("unput", session, s.first)
+            then = ("count", r, last, "clear") if s.cursors[r] >= s.beyond else ("unput", session, s.first, last)
         elif there:
             then = ("read_on", r, s.beyond, last) if self.keeps("read-on") else ("count", r, last, "clear")
         yield f"looks at the move {tuple(s.moving)}", self.go(s, i, *then)

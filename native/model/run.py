@@ -1,7 +1,7 @@
 """Run every model: sound with its safeguards, broken without any one of them. Ends 0 when all is as expected.
 
-python run.py                           everything (about two minutes)
-python run.py --quick                   the same models with fewer kills (about half a minute)
+python run.py                           everything (about three minutes)
+python run.py --quick                   the same models with fewer kills (about a minute)
 python run.py holds                     one model
 python run.py holds --without rebuild   one run, with the trace
 python run.py holds --kills 1           with at most so many kills
@@ -11,11 +11,13 @@ import argparse
 import sys
 
 from broadcast import Broadcast, Rows
+from channel import Fetching, Session
 from explore import Model, Result, explore
 from fork import Failover, Forking
 from handover import Handover, LostRings
 from holds import Holds, TwoClients
 from lock import Lock
+from moves import Following, Incoming, Outgoing
 from reach import Cycles
 from ring import Ending, Transfer
 from succession import Succession
@@ -39,6 +41,11 @@ MODELS: dict[str, tuple[type[Model], int, int, int]] = {
     "handover": (Handover, 3, 2, 2),
     "lost-rings": (LostRings, 3, 1, 1),
     "succession": (Succession, 4, 3, 2),
+    "moves": (Outgoing, 2, 1, 2),
+    "moves-in": (Incoming, 3, 2, 2),
+    "moves-readers": (Following, 2, 0, 1),
+    "session": (Session, 3, 2, 3),
+    "session-fetch": (Fetching, 2, 1, 2),
 }
 
 
