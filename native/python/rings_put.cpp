@@ -199,7 +199,11 @@ std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb
     }
     lend_holds(self, encoded, messages[0]);
     std::size_t sent = 0;
-    Delivery(self, messages.data(), messages.size(), 0, sent, commit).run();
+    try {
+        Delivery(self, messages.data(), messages.size(), 0, sent, commit).run();
+    } catch (const nb::python_error&) {
+        if (sent == 0) throw;  // else those that were put count, and the next call finds the same
+    }
     return sent;
 }
 

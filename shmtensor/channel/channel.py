@@ -143,18 +143,24 @@ class RemoteChannel(Channel):
         self._check_open()
         self._ask(1)
         try:
-            return super().get(block, timeout)
+            message = super().get(block, timeout)
         except (Empty, ConnectionLost):
             self._ask(-1)
             raise
+        self._took()
+        return message
 
     def _ask(self, messages: int) -> None:
         """Have so many more messages sent to this end."""
-        if messages:
-            end = self._end
-            end.state.ask(messages)
-            if self._ring.size() <= self._prefetch // 2:
-                end.control.set()
+        end = self._end
+        end.state.ask(messages)
+        if self._ring.size() == 0:
+            end.control.set()
+
+    def _took(self) -> None:
+        """Let the link process see that there is room for others."""
+        if self._ring.size() <= self._prefetch // 2:
+            self._end.control.set()
 
     def put_many(self, messages: Iterable[Any], block: bool = True, timeout: float | None = None) -> int:
         """Put several messages in order, as Queue.put_many."""
@@ -172,6 +178,7 @@ class RemoteChannel(Channel):
             self._ask(-1)
             raise
         self._ask(len(messages) - 1)
+        self._took()
         return messages
 
     async def aput(self, obj: Any) -> None:

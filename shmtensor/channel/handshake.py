@@ -23,6 +23,14 @@ _SOCKET_BYTES: Final = 4 * 1024 * 1024
 class Refused(ConnectionLost):
     """The other side refused the connection, for a reason that will not pass."""
 
+    retry = False
+
+
+class RefusedNow(Refused):
+    """The other side refused the connection, for a reason that may pass."""
+
+    retry = True
+
 
 def boot_id() -> str:
     """Return what tells this run of this machine's kernel from others."""
@@ -47,6 +55,8 @@ def connect(
             connection = keys.wrap(connection, listening=False)
         connection.sendall(wire.PREFIX + wire.text(wire.HELLO, {**hello, "encrypt": encrypt}))
         head, content = _receive(connection, deadline)
+        if head.kind == wire.REFUSE and content.get("retry") is True:
+            raise ConnectionError(str(content.get("reason")))
         if head.kind == wire.REFUSE:
             raise Refused(f"{address} refuses the connection: {content.get('reason')}")
         if head.kind != wire.WELCOME:
@@ -85,7 +95,9 @@ def accept(
             welcome = answer(hello)
         except Refused as refusal:
             with suppress(OSError):
-                connection.sendall(wire.PREFIX + wire.text(wire.REFUSE, {"reason": str(refusal)}))
+                connection.sendall(
+                    wire.PREFIX + wire.text(wire.REFUSE, {"reason": str(refusal), "retry": refusal.retry})
+                )
             raise
         connection.sendall(wire.PREFIX + wire.text(wire.WELCOME, welcome))
         return _decrypted(connection, encrypt), hello

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from math import isfinite
-from time import monotonic, sleep
+from time import monotonic, sleep, time_ns
 from typing import Any, Final, Literal, overload
 
 from ..errors import ConnectionLost, InvalidArgument, ManagerError, ProtocolError, ShmTensorError
@@ -200,7 +200,7 @@ def connect(
         "prefetch": prefetch,
         "check": welcome["check"],
         "session": _session(name),
-        "incarnation": int.from_bytes(os.urandom(7), "little"),
+        "incarnation": time_ns(),
         "broadcast": {"maxsize": welcome["maxsize"], "policy": welcome["policy"]},
     }
     return _linked(End.make(config, bounds, 1))

@@ -170,9 +170,11 @@ class Row:
     incarnation = _RowWord(6)
     """Tells the ends of a named stream apart, of which one follows the other."""
 
+    welcomed = _RowWord(7)
+    """The number of the session at the listening end, once that has welcomed it."""
+
     NAMED: Final = 1
     CONSUMER: Final = 2
-    WELCOMED: Final = 4
 
     def __init__(self, words: memoryview, at: int) -> None:
         self._words = words
@@ -189,7 +191,7 @@ class Row:
         high, low = session[:_WORD], session[_WORD:]
         self._words[self._at + 1] = int.from_bytes(high, "little")
         self._words[self._at + 2] = int.from_bytes(low, "little")
-        self.put = self.sent = 0
+        self.put = self.sent = self.welcomed = 0
         self.incarnation = incarnation
         self.flags = flags
         self.number = number

@@ -19,7 +19,7 @@ from shmtensor.channel.address import parse
 from shmtensor.errors import InvalidArgument, ProtocolError
 
 LOCAL = "tcp://127.0.0.1:0"
-HELLO = {"kind": "queue", "pickle": False, "session": "ab" * 16, "incarnation": 1, "named": False, "resumes": False,
+HELLO = {"kind": "queue", "pickle": False, "session": "ab" * 16, "incarnation": 1, "named": False, "number": 0,
          "received": 0}  # fmt: skip
 
 
@@ -57,7 +57,7 @@ STRANGERS = {
     "deep": wire.PREFIX + wire.pack(wire.Head(wire.HELLO, length=4000)) + b"[" * 4000,
     "negative": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "received": -5}),
     "bool": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "incarnation": True}),
-    "unknown session": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "resumes": True}),
+    "unknown session": wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "number": 7}),
 }
 
 
@@ -167,9 +167,8 @@ def test_a_second_connection_of_a_session_replaces_the_first():
             assert is_closed(first)
             second.sendall(data(1, 1))
             assert queue.get(timeout=BOUND) == 1
-            with pytest.raises(handshake.Refused, match="connected"):
-                with session_with(queue, incarnation=2):
-                    pass
+            with pytest.raises(ConnectionError, match="is connected"), session_with(queue, incarnation=2):
+                pass
 
 
 def test_no_more_peers_than_allowed():

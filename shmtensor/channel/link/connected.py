@@ -10,7 +10,7 @@ from ...errors import OutOfMemory, ProtocolError
 from .. import handshake
 from ..address import Address
 from ..end import End
-from ..state import Row, Status
+from ..state import Status
 from .process import Link
 from .stream import Stream
 
@@ -57,7 +57,7 @@ class Connected(Link):
             hello = {
                 "kind": self.config["kind"], "pickle": self.pickled, "session": self.config["session"],
                 "incarnation": self.config["incarnation"], "named": self.config["stream"] is not None,
-                "resumes": bool(row.flags & Row.WELCOMED), "received": row.put,
+                "number": row.welcomed, "received": row.put,
             }  # fmt: skip
             try:
                 left = max(0.1, min(handshake.SECONDS, self.timeout))
@@ -82,16 +82,18 @@ class Connected(Link):
         self._connecting = False
         row = self.stream.row
         try:
-            received = welcome["received"]
-            if row.flags & Row.WELCOMED and welcome["check"] != self.config["check"]:
+            received, number = welcome["received"], welcome["number"]
+            if row.welcomed and welcome["check"] != self.config["check"]:
                 raise ProtocolError("another channel listens there by now, which does not know this session")
+            if type(number) is not int or not 0 < number < 2**63:
+                raise ProtocolError(f"the other end has session number {number!r}")
             if type(received) is not int or not self.stream.sender.acknowledged <= received <= self.stream.sender.last:
                 raise ProtocolError(f"the other end has received message {received!r} of this session")
         except (KeyError, ProtocolError) as problem:
             connection.close()
             self._lose(f"{self.address}: {problem}")
             return
-        row.flag(Row.WELCOMED)
+        row.welcomed = number
         self.use(self.stream, connection, received)
         if self._closing:
             self._ask_whether_drained()
@@ -129,8 +131,6 @@ class Connected(Link):
     def allowance(self, stream: Stream) -> tuple[int, int]:
         """As Link."""
         put = stream.receiver.put
-        if stream.waits_for_room:
-            self.watch_room()
         state = self.end.state
         if self._closing:
             return 0, 0

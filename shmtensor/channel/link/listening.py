@@ -35,6 +35,9 @@ class Listening(Link):
         super().__init__(end)
         self._seen: dict[Stream, float] = dict.fromkeys(self.streams.values(), monotonic())
         self._beginnings = 0
+        self._begun_at: dict[Stream, float] = {}
+        self._answered: dict[str | None, Stream] = {}
+        """Sessions whose WELCOME is on its way, by what their HELLO says."""
         self._boot = handshake.boot_id()
         address = Address(self.config["host"], end.state.port or self.config["port"])
         self._keys = self.keys()
@@ -104,27 +107,29 @@ class Listening(Link):
         }
         if hello.get("session") is None:
             return welcome
-        row = self._row_of(*_checked(hello))
-        stream = self.streams[row.id]
+        stream = self._stream_of(*_checked(hello))
         if not stream.sender.acknowledged <= hello["received"] <= stream.sender.last:
             raise handshake.Refused(
                 f"the other end has received message {hello['received']} of this session, and this one has sent "
                 f"messages {stream.sender.acknowledged + 1} to {stream.sender.last} at most"
             )
-        return {**welcome, "received": stream.receiver.put}
+        self._answered[hello["session"]] = stream
+        return {**welcome, "received": stream.receiver.put, "number": stream.row.number}
 
-    def _row_of(self, session: bytes, incarnation: int, named: bool, resumes: bool) -> Row:
-        """Return the row of a session, which may be a new one. Raises Refused."""
+    def _stream_of(self, session: bytes, incarnation: int, named: bool, number: int) -> Stream:
+        """Return the stream of a session, which may be a new one. Raises Refused."""
         known = self.streams.get(session)
-        if known is not None and known.row.incarnation == incarnation:
-            return known.row
-        if known is not None and known.peer is not None:
-            raise handshake.Refused("another end with this name is connected")
-        if resumes:
+        if known is not None and known.row.incarnation == incarnation and number in (0, known.row.number):
+            return known
+        if number:
             raise handshake.Refused(
                 f"the session is unknown here: it was silent for longer than {self.timeout:g} s, or this channel was "
                 "opened anew"
             )
+        if known is not None and known.peer is not None:
+            raise handshake.RefusedNow("another end with this name is connected, or was until a moment ago")
+        if known is not None and incarnation < known.row.incarnation and self._is_new(known):
+            raise handshake.RefusedNow("an end with this name has begun anew, and this HELLO may be older")
         if known is not None:
             self._drop(known)
         row = next((row for row in self.end.state.rows() if row.number == 0), None)
@@ -132,16 +137,20 @@ class Listening(Link):
             raise handshake.Refused(f"{len(self.streams)} other ends are connected, as many as max_peers allows")
         self.end.state.sessions += 1
         row.begin(self.end.state.sessions, session, incarnation, Row.NAMED if named else 0)
-        self._seen[self.streams.setdefault(session, Stream(self, row))] = monotonic()
-        return row
+        stream = self.streams[session] = Stream(self, row)
+        self._seen[stream] = self._begun_at[stream] = monotonic()
+        return stream
+
+    def _is_new(self, stream: Stream) -> bool:
+        """Whether a HELLO that is older than the session may arrive still."""
+        return monotonic() - self._begun_at.get(stream, 0.0) < 2 * handshake.SECONDS
 
     def _begun(self, connection: socket.socket | None, hello: dict[str, Any]) -> None:
         self._beginnings -= 1
         if connection is None:
             return
-        session = hello.get("session")
-        stream = self.streams.get(bytes.fromhex(session)) if session is not None else None
-        if stream is None:
+        stream = self._answered.pop(hello.get("session"), None)
+        if stream is None or self.streams.get(stream.id) is not stream:
             connection.close()
             return
         try:
@@ -155,8 +164,6 @@ class Listening(Link):
         """As Link."""
         bounds = self.inbox_ring.limits()
         limit = stream.receiver.put + bounds.maxsize if bounds.maxsize else UNBOUNDED
-        if stream.waits_for_room:
-            self.watch_room()
         return limit, 0
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
@@ -173,6 +180,8 @@ class Listening(Link):
         self.end.state.lost_messages += stream.drop()
         self.streams.pop(stream.id, None)
         self._seen.pop(stream, None)
+        self._begun_at.pop(stream, None)
+        self._answered.pop(stream.id.hex(), None)
         self.count()
 
     def look(self) -> None:
@@ -216,17 +225,17 @@ def _listen(address: Address) -> socket.socket:
         sleep(_IN_USE_PAUSE)
 
 
-def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, bool]:
-    """Return (session, incarnation, named, resumes) of a HELLO. Raises Refused."""
+def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, int]:
+    """Return (session, incarnation, named, number here or 0) of a HELLO. Raises Refused."""
     try:
         session = bytes.fromhex(hello["session"])
-        incarnation, received = hello["incarnation"], hello["received"]
-        named, resumes = hello["named"], hello["resumes"]
+        incarnation, received, number = hello["incarnation"], hello["received"], hello["number"]
+        named = hello["named"]
     except (KeyError, TypeError, ValueError):
         raise handshake.Refused("HELLO lacks something, or has it in another form") from None
-    sound = len(session) == _ID_BYTES and isinstance(named, bool) and isinstance(resumes, bool)
-    for number in (incarnation, received):
-        sound = sound and type(number) is int and 0 <= number < 2**63
+    sound = len(session) == _ID_BYTES and isinstance(named, bool)
+    for value in (incarnation, received, number):
+        sound = sound and type(value) is int and 0 <= value < 2**63
     if not sound:
         raise handshake.Refused("HELLO has a value that is not possible")
-    return session, incarnation, named, resumes
+    return session, incarnation, named, number

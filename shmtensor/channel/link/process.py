@@ -73,12 +73,8 @@ class Link:
             if put >> SEQUENCE_BITS == row.number & 0xFFFFFF:
                 row.put = max(row.put, put & ((1 << SEQUENCE_BITS) - 1))
         sources = {row.number: self.source_of(row) for row in used if row.flags & Row.CONSUMER}
-        beyond = {
-            number & 0xFFFFFF: source.reader.next
-            for number, source in sources.items()
-            if isinstance(source, ReaderSource)
-        }
-        recover(state, self.end.window, self.source_ring.commit_number(False), beyond)
+        readers = {number: source.reader for number, source in sources.items() if isinstance(source, ReaderSource)}
+        recover(state, self.end.window, self.source_ring.commit_number(False), readers)
         for row in used:
             stream = self.streams[row.id] = Stream(self, row)
             stream.source = sources.get(row.number)
@@ -180,9 +176,9 @@ class Link:
     def _await_room(self, seconds: float, seen: int) -> bool:
         return self.inbox_ring.await_room(seconds, seen)
 
-    def watch_room(self) -> None:
-        """Look again once somebody has taken a message from the inbox."""
-        self._room.arm(self.inbox_ring.taken())
+    def watch_room(self, seen: int) -> None:
+        """Look again once more messages than `seen` have been taken from the inbox."""
+        self._room.arm(seen)
 
     def has_no_memory(self, problem: OutOfMemory) -> None:
         """Say that memory is lacking, and look again soon."""

@@ -197,6 +197,7 @@ class Stream:
         while self._arrived:
             arrived = self._arrived[0]
             commit = commit_number(self.row.number, arrived.first)
+            seen = ring.taken()
             try:
                 put = arrived.messages
                 if not len(arrived.frames):
@@ -216,6 +217,7 @@ class Stream:
                     first=arrived.first + put, messages=arrived.messages - put, frames=wire.skip(arrived.frames, put)
                 )
                 self.link.blocked[self] = None
+                self.link.watch_room(seen)
                 return
             self._arrived.popleft()
             self._arrived_bytes -= arrived.nbytes
@@ -309,8 +311,8 @@ class Stream:
     def drop(self) -> int:
         """Give the session up, and what waits for the other end. Returns how many messages those were."""
         messages = sum(entry.last - entry.first + 1 for entry in self.sender.entries)
-        for entry in self.sender.entries:
-            self.link.end.window.delete(entry.content.key)
+        while self.sender.entries:
+            self.link.end.window.delete(self.sender.entries.popleft().content.key)
         if self.peer is not None:
             self.peer.close()
             self.peer = None
@@ -320,14 +322,14 @@ class Stream:
         return messages
 
 
-def recover(state: State, window: Store, taken: int, beyond_of: dict[int, int]) -> None:
+def recover(state: State, window: Store, taken: int, readers: dict[int, KeptReader]) -> None:
     """Finish what a link process that was killed has left: messages are in their source or in the window, not in both.
 
     Args:
         state: of the end.
         window: of the end.
         taken: the commit number of what was last taken from the queue that is the source.
-        beyond_of: of a broadcast: the number of the next message of each session's reader, by the session's number.
+        readers: of a broadcast: each session's reader, by the session's number.
     """
     moving = state.moving_last
     if moving == 0:
@@ -336,14 +338,18 @@ def recover(state: State, window: Store, taken: int, beyond_of: dict[int, int]) 
     for row in state.rows():
         if row.number == 0 or row.number & 0xFFFFFF != session:
             continue
-        if session in beyond_of:
-            was_taken = (beyond_of[session] - state.moving_beyond) & 0xFFFFFFFF < 2**31
+        key = _key(row, state.moving_first, last - state.moving_first + 1)
+        reader = readers.get(row.number)
+        if reader is not None:  # what is in the window goes out, and what was not read to its end is read on
+            was_taken = key in window.keys(key)
+            if was_taken:
+                reader.skip_to(state.moving_beyond)
         else:
             was_taken = taken == moving
         if was_taken:
             row.sent = last
         else:
-            window.delete(_key(row, state.moving_first, last - state.moving_first + 1))
+            window.delete(key)
     state.moving_last = 0
 
 
