@@ -53,6 +53,7 @@ OUTPUT = {
     "rollouts": "4950.0\n(1,) float64 256\n",
     "train": "600 steps, accuracy above 0.9: True\n",
     "camera": "all accounted for\n" * 2,
+    "one_queue": "7 3072.0\n",
     "vectors": "[0, 1, 2, 3] ['users/7'] 3\n",
     "wait": "the result\nthe worker ended with exit code 3, and without a result\n",
 }

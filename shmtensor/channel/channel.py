@@ -37,7 +37,7 @@ class ChannelStats:
     unacknowledged: int
     """Parts of the window: runs of messages that were sent, or are being sent, and not acknowledged."""
     lost: int
-    """Messages for other ends that were dropped because those are gone."""
+    """Messages for other ends that are gone, which were dropped without being acknowledged."""
     problem: str
     """What hinders the connection at the moment; empty: nothing."""
 
