@@ -382,10 +382,10 @@ class Session(Model):
                 return f"stuck: {to.put} messages were put, and {one.acknowledged} of {one.last} are acknowledged"
         return None
 
-    def too_much(self, s: State) -> bool:
+    def too_much(self, s: Situation) -> bool:
         return len(s.receiver.arrived) + self.under_way(s) > self.window
 
-    def too_many(self, s: State) -> bool:
+    def too_many(self, s: Situation) -> bool:
         return s.sender.last > s.receiver.put + self.bound
 
 
@@ -428,8 +428,8 @@ class Fetching(Session):
         limit = s.asked + self.prefetch - 1 if s.asked else 0
         return (to.put, to.bytes - s.inside + self.window, limit), watch
 
-    def too_much(self, s: State) -> bool:
+    def too_much(self, s: Situation) -> bool:
         return s.inside + self.under_way(s) > self.window
 
-    def too_many(self, s: State) -> bool:
+    def too_many(self, s: Situation) -> bool:
         return s.sender.last > s.asked + self.prefetch - 1

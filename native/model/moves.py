@@ -22,10 +22,10 @@ class Record(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A session. `count`: the word `sent` or `put`."""
+    """A session. `value`: the word `sent` or `put`."""
 
     number: int  # 0: nobody's
-    count: int
+    value: int
 
 
 class Entry(NamedTuple):
@@ -218,7 +218,7 @@ class Moves(Model):
         """Store `sent` or `put`."""
         yield (
             f"stores {self.word}={count} of session {s.rows[r].number}",
-            self.go(s, i, *then, rows=put(s.rows, r, s.rows[r]._replace(count=count))),
+            self.go(s, i, *then, rows=put(s.rows, r, s.rows[r]._replace(value=count))),
         )
 
     word: ClassVar[str]
@@ -231,7 +231,7 @@ class Outgoing(Moves):
     up); those of a session are in order, without a gap; `sent` of its row is exact whenever the link is idle.
     """
 
-    safeguards = (
+    safeguards: tuple[str, ...] = (
         "undo",
         "undo-first",
         "numbered",
@@ -297,7 +297,7 @@ class Outgoing(Moves):
         return self.go(s, i, *(left or ("take",)), r, at, run, **stores)
 
     def note_first(self, s: State, i: int, *pc: Any) -> Iterator[Step]:
-        first = s.rows[pc[-3]].count + 1
+        first = s.rows[pc[-3]].value + 1
         yield f"stores moving_first={first}", self.then(s, i, pc, first=first)
 
     def note_moving(self, s: State, i: int, *pc: Any) -> Iterator[Step]:
@@ -305,14 +305,14 @@ class Outgoing(Moves):
         yield f"stores moving_last={tuple(moving)}", self.then(s, i, pc, moving=moving)
 
     def range_of(self, s: State, r: int, run: int) -> tuple[int, int, int]:
-        return s.rows[r].number, s.rows[r].count + 1, s.rows[r].count + run
+        return s.rows[r].number, s.rows[r].value + 1, s.rows[r].value + run
 
     def number_of(self, s: State, r: int, at: int, run: int) -> Moving:
-        return Moving(s.rows[r].number, s.rows[r].count + run)
+        return Moving(s.rows[r].number, s.rows[r].value + run)
 
     def store(self, s: State, i: int, *pc: Any) -> Iterator[Step]:
         r, at, run = pc[-3:]
-        entry = Entry(s.rows[r].number, s.rows[r].count + 1, tuple(range(at, at + run)))
+        entry = Entry(s.rows[r].number, s.rows[r].value + 1, tuple(range(at, at + run)))
         yield f"puts {entry.messages} into the window", self.then(s, i, pc, window=(*s.window, entry))
         if not s.refused:
             n = self.go(s, i, *(("clear",) if self.without == "order in place of range" else ()), refused=True)
@@ -382,10 +382,10 @@ class Outgoing(Moves):
             if places.count(m) > 1:
                 return f"message {m} is in two places"
         for row in s.rows:
-            if row.number and row.count != s.true[row.number - 1]:
-                return f"sent={row.count} of session {row.number}, which was given {s.true[row.number - 1]}"
+            if row.number and row.value != s.true[row.number - 1]:
+                return f"sent={row.value} of session {row.number}, which was given {s.true[row.number - 1]}"
             entries = [e for e in s.window if e.session == row.number]
-            for e, beyond in zip(entries, [*(e.first for e in entries[1:]), row.count + 1], strict=False):
+            for e, beyond in zip(entries, [*(e.first for e in entries[1:]), row.value + 1], strict=False):
                 if e.last + 1 != beyond:
                     return f"a gap after message {e.first} of session {row.number}"
         return None
@@ -417,10 +417,10 @@ class Incoming(Moves):
 
     def idle(self, s: State) -> Iterator[Step]:
         for r, row in enumerate(s.rows):
-            left = (2 if r == 0 else 1) - row.count
+            left = (2 if r == 0 else 1) - row.value
             if row.number and left > 0:
                 for run in range(1, min(self.run, left) + 1):
-                    yield from self.lock(s, LINK, f"to put {run} of session {row.number}", "one", r, row.count, run)
+                    yield from self.lock(s, LINK, f"to put {run} of session {row.number}", "one", r, row.value, run)
         if s.rows[0].number == 1:
             yield "gives session 1 up", s._replace(rows=put(s.rows, 0, Row(0, 0)))
         yield from self.begin(s)
@@ -454,7 +454,7 @@ class Incoming(Moves):
         r = self.row_of(s, number)
         if number is not None and not self.keeps("session") and s.rows[0].number:
             r = 0  # by the row alone
-        if r is not None and number.last > s.rows[r].count:
+        if r is not None and number.last > s.rows[r].value:
             yield from self.count(s, i, r, number.last)
         else:
             yield "finds nothing to add", self.go(s, i)
@@ -466,8 +466,8 @@ class Incoming(Moves):
                 return f"the ring was given messages {order} of session {session}"
         if s.alive[LINK] and not s.pc[LINK]:
             for row in s.rows:
-                if row.number and row.count != s.true[row.number - 1]:
-                    return f"put={row.count} of session {row.number}, of which {s.true[row.number - 1]} were put"
+                if row.number and row.value != s.true[row.number - 1]:
+                    return f"put={row.value} of session {row.number}, of which {s.true[row.number - 1]} were put"
         return None
 
 
@@ -503,7 +503,7 @@ class Following(Outgoing):
         yield f"stores moving_beyond={beyond}", self.then(s, i, pc, beyond=beyond)
 
     def take(self, s: State, i: int, r: int, at: int, run: int) -> Iterator[Step]:
-        yield from self.read_on(s, i, r, at + run, s.rows[r].count + run)
+        yield from self.read_on(s, i, r, at + run, s.rows[r].value + run)
 
     def read_on(self, s: State, i: int, r: int, beyond: int, last: int) -> Iterator[Step]:
         """Move the cursor message by message: in between it is at one of the run."""
@@ -554,6 +554,6 @@ class Following(Outgoing):
                 return f"session {row.number} has messages {mine} in the window; its reader has read {len(read)}"
             if missing := [m for m in read if m not in mine and (r, m) not in s.dropped]:
                 return f"session {row.number} misses messages {missing}, which were not dropped before it read them"
-            if row.count != len(mine):
-                return f"sent={row.count} of session {row.number}, which was given {len(mine)}"
+            if row.value != len(mine):
+                return f"sent={row.value} of session {row.number}, which was given {len(mine)}"
         return None
