@@ -282,7 +282,15 @@ def peers(count: int) -> dict[str, float]:
         lines = Path(f"/proc/{link}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Dirty", "Pss_Shmem"))) * 1024
 
-    hello = {"kind": "queue", "pickle": False, "incarnation": 1, "named": False, "number": 0, "received": 0}
+    hello = {
+        "kind": "queue",
+        "pickle": False,
+        "incarnation": 1,
+        "named": False,
+        "number": 0,
+        "received": 0,
+        "timeout": 60.0,
+    }
     before = used()
     connections = []
     for number in range(count):

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from multiprocessing.util import register_after_fork
 from typing import Any, Final
 
-from ..errors import ConnectionLost, InvalidArgument
 from ..ipc import reductions
 from ..ipc.broadcast import Broadcast, BroadcastReader
-from ..ipc.queues import Empty, Loops, Queue
+from ..ipc.queues import Loops, Queue
 from .end import CONNECTED, End
 
 _LOOK_SECONDS: Final = 1.0
@@ -56,11 +55,17 @@ class _Linked:
     @property
     def address(self) -> str:
         """The address, as others on this network can use it: where port 0 was asked for, with the port."""
-        return self._end.address
+        return self._opened_end().address
+
+    def _opened_end(self) -> End:
+        end: End | None = vars(self).get("_end")
+        if end is None:
+            raise ValueError(f"{type(self).__name__} {self!r} is closed")
+        return end
 
     def stats(self) -> Any:
         """Return statistics, a snapshot. Does not block."""
-        end = self._end
+        end = self._opened_end()
         return ChannelStats(
             address=end.address,
             is_listening=not self._remote,
@@ -144,7 +149,7 @@ class RemoteChannel(Channel):
         self._ask(1)
         try:
             message = super().get(block, timeout)
-        except (Empty, ConnectionLost):
+        except BaseException:
             self._ask(-1)
             raise
         self._took()
@@ -174,8 +179,8 @@ class RemoteChannel(Channel):
         self._ask(1)
         try:
             messages = super().get_many(max_items, block, timeout)
-        except (Empty, ConnectionLost, InvalidArgument):
-            self._ask(-1)
+        except BaseException as problem:
+            self._ask(len(getattr(problem, "messages", ())) - 1)
             raise
         self._ask(len(messages) - 1)
         self._took()
@@ -196,12 +201,12 @@ class RemoteChannel(Channel):
 
     def qsize(self) -> int:
         """Return the number of messages that have arrived here. Does not block."""
-        self._end.want()
+        self._opened_end().want()
         return super().qsize()
 
     def empty(self) -> bool:
         """Whether no message has arrived here. Does not block."""
-        self._end.want()
+        self._opened_end().want()
         return super().empty()
 
     def full(self) -> bool:
@@ -210,7 +215,7 @@ class RemoteChannel(Channel):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there are messages, as SimpleQueue.fileno."""
-        self._end.want()
+        self._opened_end().want()
         return super().fileno()
 
     def close(self) -> None:
@@ -267,6 +272,7 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
         """
         self._check_open()
         reader: BroadcastReader[Any] = super().reader(from_oldest)
+        reader._end = self._end  # type: ignore[attr-defined]  # for as long as it reads
         if self._remote:
             self._end.want()
             self._end.await_subscription()

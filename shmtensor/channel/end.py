@@ -66,6 +66,10 @@ class End:
         form = PICKLE_BY_VALUE if config["pickle"] else REFUSE_PICKLE
         self.outbox._ring.form = form if config["role"] == LISTENING else form | COPY_TENSORS
 
+    def change(self, facts: dict[str, Any]) -> None:
+        """Change what the end was made with, while there is no link process."""
+        self.state.config = self.config = {**self.config, **facts}
+
     def watch(self) -> None:
         """Have calls on the queues look now and then whether the other end and the link process are there."""
         look = partial(_look, self.state.nonce)
@@ -92,10 +96,10 @@ class End:
         numbers = {part: (block.segment, block.index, block.generation) for part, block in blocks.items()}
         state = State(manager.allocate(State.nbytes(rows)), rows)
         state.config = {**config, "name": name, "blocks": numbers}
+        manager.bind(b"/" + name.encode(), state.block)
         if config.get("stream"):
             for block in (*blocks.values(), state.block):
                 manager.native.keep(block)
-        manager.bind(b"/" + name.encode(), state.block)
         return cls.open(manager, state.block)
 
     @staticmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,6 +71,17 @@ def make(directory: str | Path, name: str = "") -> Path:
     path.write_bytes(secret)
     (place / CERTIFICATE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     return place / CERTIFICATE
+
+
+def stamp_of(directory: str | Path) -> object:
+    """Return what changes when the keys in a directory do."""
+    place = Path(directory)
+    found = []
+    for path in (place / KEY, place / CERTIFICATE, *sorted((place / PEERS).glob("*.pem"))):
+        with suppress(OSError):
+            status = path.stat()
+            found.append((str(path), status.st_mtime_ns, status.st_ino))
+    return tuple(found)
 
 
 class Keys:

@@ -8,7 +8,7 @@ from math import isfinite
 from time import monotonic, sleep, time_ns
 from typing import Any, Final, Literal, overload
 
-from ..errors import ConnectionLost, InvalidArgument, ManagerError, ProtocolError, ShmTensorError
+from ..errors import ConnectionLost, InvalidArgument, ManagerError, NameTaken, ProtocolError, ShmTensorError
 from ..ipc.queues import MAX_BYTES, MAX_MESSAGES, bound
 from ..ipc.reductions import name_of
 from ..manager import client
@@ -114,7 +114,16 @@ def listen(
         raise InvalidArgument("policy is for broadcasts; a queue keeps what nobody has taken")
     if type(max_peers) is not int or not 1 <= max_peers <= 65536:
         raise InvalidArgument(f"max_peers must be an integer from 1 to 65536, not {max_peers!r}")
-    end = _named(config) or End.make(config, bounds, max_peers)
+    end = _named(config)
+    if end is None:
+        return _linked(_made(config, bounds, max_peers))
+    given = {what: bounds[what] for what in ("maxsize", "maxbytes")}
+    for what, there in zip(given, end.outbox._ring.limits(), strict=True):
+        if given[what] not in (0, there):
+            raise InvalidArgument(
+                f"the stream {name!r} exists with {what}={there}, not {given[what]}; leave {what} out, or use another "
+                "name"
+            )
     return _linked(end)
 
 
@@ -198,12 +207,11 @@ def connect(
     bounds = {"maxsize": welcome["maxsize"], "maxbytes": welcome["maxbytes"]}
     config |= {
         "prefetch": prefetch,
-        "check": welcome["check"],
         "session": _session(name),
         "incarnation": time_ns(),
         "broadcast": {"maxsize": welcome["maxsize"], "policy": welcome["policy"]},
     }
-    return _linked(End.make(config, bounds, 1))
+    return _linked(_made(config, bounds, 1))
 
 
 def _config(
@@ -246,7 +254,9 @@ def _named(config: dict[str, Any]) -> End | None:
     end = End.find(client.default(), End.name_of(config))
     if end is None:
         return None
-    for what in ("kind", "host", "port", "pickle"):
+    if end.config["role"] == LISTENING and not end.state.port and not end.is_linked():  # it has never listened
+        end.change({"host": config["host"], "port": config["port"]})
+    for what in ("kind", "host", "port", "pickle", "keys", "encrypt", "timeout", "window"):
         there = (end.state.port or end.config[what]) if what == "port" else end.config[what]
         if there != config[what] and (what != "port" or config[what]):
             raise InvalidArgument(
@@ -254,6 +264,17 @@ def _named(config: dict[str, Any]) -> End | None:
                 "another name"
             )
     return end
+
+
+def _made(config: dict[str, Any], bounds: dict[str, Any], rows: int) -> End:
+    """Make an end, or return the one of that name that another process has made meanwhile."""
+    try:
+        return End.make(config, bounds, rows)
+    except NameTaken:
+        end = _named(config)
+        if end is None:
+            raise
+        return end
 
 
 def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
@@ -278,6 +299,8 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
             for field, kind in (("maxsize", int), ("maxbytes", int), ("check", str), ("boot", str), ("name", str)):
                 if not isinstance(welcome[field], kind):
                     raise KeyError(field)
+            if config["kind"] == "broadcast" and welcome["policy"] not in ("block", "drop_oldest", "raise"):
+                raise KeyError("policy")
         except KeyError as lacking:
             raise ConnectionLost(f"the WELCOME of {where} lacks {lacking}") from None
         return welcome

@@ -108,11 +108,12 @@ class Receiver:
         """The last message that was put where it belongs: what is acknowledged."""
         self.accepted = put
         """The last message that is here."""
-        self._bytes = 0  # received on this connection
+        self.nbytes = 0
+        """Received on this connection."""
 
     def connected(self) -> None:
         """Begin a connection."""
-        self._bytes = 0
+        self.nbytes = 0
 
     def accept(self, first: int, messages: int, nbytes: int) -> int:
         """Take messages that have arrived. Returns how many of them were here before, from the first on.
@@ -122,11 +123,11 @@ class Receiver:
         """
         if first < 1 or first > self.accepted + 1:
             raise ProtocolError(f"message {first} came after message {self.accepted}: those between are missing")
-        self._bytes += nbytes
+        self.nbytes += nbytes
         known = min(messages, self.accepted + 1 - first)
         self.accepted += messages - known
         return known
 
     def credit(self, waiting: int, window: int) -> int:
         """Return how many bytes may have been sent, if `waiting` bytes are here and `window` may be."""
-        return max(0, self._bytes - waiting + window)
+        return max(0, self.nbytes - waiting + window)

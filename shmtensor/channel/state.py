@@ -22,7 +22,7 @@ _TEXT_BYTES: Final = 1024
 _CONFIG_BYTES: Final = 4096
 _HEADER_WORDS: Final = 32
 _ASKED: Final = 24  # in a line of its own
-_ROW_WORDS: Final = 8
+_ROW_WORDS: Final = 12
 _TEXT_AT: Final = _HEADER_WORDS * _WORD
 _CONFIG_AT: Final = _TEXT_AT + _TEXT_BYTES
 _ROWS_AT: Final = _CONFIG_AT + _CONFIG_BYTES
@@ -173,6 +173,9 @@ class Row:
     welcomed = _RowWord(7)
     """The number of the session at the listening end, once that has welcomed it."""
 
+    check = _RowWord(8)
+    """Tells the listening end that has welcomed it from others."""
+
     NAMED: Final = 1
     CONSUMER: Final = 2
 
@@ -191,7 +194,7 @@ class Row:
         high, low = session[:_WORD], session[_WORD:]
         self._words[self._at + 1] = int.from_bytes(high, "little")
         self._words[self._at + 2] = int.from_bytes(low, "little")
-        self.put = self.sent = self.welcomed = 0
+        self.put = self.sent = self.welcomed = self.check = 0
         self.incarnation = incarnation
         self.flags = flags
         self.number = number

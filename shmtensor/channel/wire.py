@@ -30,11 +30,16 @@ MAX_TEXT: Final = 4096
 """Bytes of the text of HELLO, WELCOME and REFUSE: what one side can make the other keep before it is known."""
 MAX_FRAMES: Final = 2**20
 """Bytes of the frames of a DATA: a run of messages, or the structure of a single one."""
-MAX_BLOCKS: Final = 2**16 - 1
+MAX_BLOCKS: Final = 2**20
+"""Of a message."""
+MAX_MESSAGES: Final = MAX_FRAMES // 8
+"""Of a DATA."""
+MAX_NUMBER: Final = 2**40 - 1
+"""The highest sequence number."""
 RUN_BYTES: Final = 64 * 1024
 """Bytes of frames that a sender puts into one run of small messages."""
 
-_HEAD: Final = struct.Struct("<BBHIQQQ")
+_HEAD: Final = struct.Struct("<BBxxIIQQQ")
 HEAD_BYTES: Final = _HEAD.size
 _SIZE: Final = struct.Struct("<Q")
 SIZE_BYTES: Final = _SIZE.size
@@ -76,7 +81,11 @@ def unpack(data: bytes | bytearray | memoryview, max_message: int) -> Head:
     most = MAX_FRAMES if head.kind == DATA else MAX_TEXT if head.kind in (HELLO, WELCOME, REFUSE) else 0
     if head.length > most:
         raise ProtocolError(f"{name} announces {head.length} bytes; {most} are allowed")
+    if head.blocks > MAX_BLOCKS:
+        raise ProtocolError(f"{name} announces {head.blocks} blocks; {MAX_BLOCKS} are allowed")
     if head.kind == DATA:
+        if head.second > MAX_MESSAGES or head.number + head.second > MAX_NUMBER:
+            raise ProtocolError(f"DATA announces {head.second} messages from number {head.number} on")
         if head.length == 0 and head.second and not head.blocks and not head.third:
             return head
         if head.second == 0 or head.second > head.length // FRAME.size or (head.blocks and head.second != 1):

@@ -20,7 +20,7 @@ from shmtensor.errors import InvalidArgument, ProtocolError
 
 LOCAL = "tcp://127.0.0.1:0"
 HELLO = {"kind": "queue", "pickle": False, "session": "ab" * 16, "incarnation": 1, "named": False, "number": 0,
-         "received": 0}  # fmt: skip
+         "received": 0, "timeout": 30.0}  # fmt: skip
 
 
 def port_of(queue):

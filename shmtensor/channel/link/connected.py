@@ -6,7 +6,7 @@ import socket
 from time import monotonic, sleep
 from typing import Any, Final
 
-from ...errors import OutOfMemory, ProtocolError
+from ...errors import ProtocolError
 from .. import handshake
 from ..address import Address
 from ..end import End
@@ -17,6 +17,9 @@ from .stream import Stream
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds between attempts to connect."""
 _CLOSING_SECONDS: Final = 0.02
+_STEADY_SECONDS: Final = 1.0
+"""After a connection that lasted longer, the next attempt comes at once."""
+_CHECK_DIGITS: Final = 15
 
 
 class Connected(Link):
@@ -27,10 +30,11 @@ class Connected(Link):
         super().__init__(end)
         config, state = self.config, end.state
         self.address = Address(config["host"], config["port"])
+        self._attempts = 0
         if not self.streams:
             state.sessions += 1
             row = next(iter(state.rows()))
-            row.begin(state.sessions, bytes.fromhex(config["session"]), config["incarnation"], 0)
+            row.begin(state.sessions, bytes.fromhex(config["session"]), config["incarnation"] + state.sessions, 0)
             self.streams[row.id] = Stream(self, row)
         self.stream = next(iter(self.streams.values()))
         self.stream.source = self.source_of(self.stream.row)
@@ -51,12 +55,14 @@ class Connected(Link):
     def _try(self) -> None:
         """In a thread: connect until it succeeds, or the session is lost."""
         problem: Exception | None = None
-        attempt = 0
         while self._may_wait():
+            if self._attempts:
+                sleep(_PAUSES[min(self._attempts, len(_PAUSES)) - 1])
+            self._attempts += 1
             row = self.stream.row
             hello = {
                 "kind": self.config["kind"], "pickle": self.pickled, "session": self.config["session"],
-                "incarnation": self.config["incarnation"], "named": self.config["stream"] is not None,
+                "incarnation": row.incarnation, "timeout": self.timeout, "named": self.config["stream"] is not None,
                 "number": row.welcomed, "received": row.put,
             }  # fmt: skip
             try:
@@ -71,8 +77,6 @@ class Connected(Link):
                 self.loop.call(self._begun, *begun)
                 return
             self.end.state.text = f"{self.address}: {problem}"
-            sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
-            attempt += 1
         self.loop.call(self._lose, f"{self.address} was not reached for {self.timeout:g} s: {problem}")
 
     def _may_wait(self) -> bool:
@@ -82,18 +86,23 @@ class Connected(Link):
         self._connecting = False
         row = self.stream.row
         try:
-            received, number = welcome["received"], welcome["number"]
-            if row.welcomed and welcome["check"] != self.config["check"]:
+            received, number, timeout = welcome["received"], welcome["number"], welcome["timeout"]
+            check = int(welcome["check"][:_CHECK_DIGITS], 16)
+            if row.welcomed and check != row.check:
                 raise ProtocolError("another channel listens there by now, which does not know this session")
+            if not isinstance(timeout, float) or not timeout > 0:
+                raise ProtocolError(f"the other end has timeout {timeout!r}")
             if type(number) is not int or not 0 < number < 2**63:
                 raise ProtocolError(f"the other end has session number {number!r}")
             if type(received) is not int or not self.stream.sender.acknowledged <= received <= self.stream.sender.last:
                 raise ProtocolError(f"the other end has received message {received!r} of this session")
-        except (KeyError, ProtocolError) as problem:
+        except (KeyError, TypeError, ValueError, ProtocolError) as problem:
             connection.close()
             self._lose(f"{self.address}: {problem}")
             return
+        row.check = check
         row.welcomed = number
+        self.stream.timeout = min(self.timeout, timeout)
         self.use(self.stream, connection, received)
         if self._closing:
             self._ask_whether_drained()
@@ -102,19 +111,22 @@ class Connected(Link):
         self._connecting = False
         if not self._closing:
             self.end.state.lose(reason)
-        self.end.state.lost_messages += self.stream.drop()
-        self.count()
-        if not self.end.has_users():
-            self.finish()
+        state = self.end.state
+        state.lost_messages += self.stream.drop()
+        state.connected = 0
+        state.ended = 1  # another process is needed only once a program opens the end again
+        self.loop.stop()
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
         """Connect again."""
-        self._silent_since = monotonic()
+        now = monotonic()
+        if now - self._silent_since > _STEADY_SECONDS:
+            self._attempts = 0
+        self._silent_since = now
         self.end.state.subscribed = 0
+        self.end.state.text = str(problem)
         self.count()
-        if isinstance(problem, OutOfMemory):
-            self.end.state.text = str(problem)
-        elif isinstance(problem, ProtocolError):
+        if isinstance(problem, ProtocolError):
             self._lose(f"{self.address}: {problem}")
             return
         self._connect()
@@ -150,8 +162,6 @@ class Connected(Link):
         """End once no process has this end, and what is under way has arrived."""
         if self.end.has_users():
             self._reopen()
-        elif self.end.is_lost:
-            self.finish()
         elif not self._closing:  # nothing more is wanted, and what is under way comes first
             self._closing = True
             self._ask_whether_drained()
@@ -184,7 +194,10 @@ class Connected(Link):
         """Whether all that was put is delivered, and what was fetched for nobody is given back."""
         stream = self.stream
         if stream.peer is None:
-            return not self._may_wait()
+            left = (
+                self.end.outbox.qsize() or stream.sender.entries or (not self.is_broadcast and self.end.inbox.qsize())
+            )
+            return not left or not self._may_wait()
         if not stream.is_drained or stream.waits_for_room or self.end.outbox.qsize() or stream.sender.entries:
             return False
         if self.is_broadcast or self.end.inbox.qsize() == 0:

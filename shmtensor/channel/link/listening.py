@@ -25,6 +25,7 @@ _ID_BYTES: Final = 16
 _BACKLOG: Final = 1024
 _IN_USE_SECONDS: Final = 2.0
 _IN_USE_PAUSE: Final = 0.02
+_DESCRIPTOR_SECONDS: Final = 0.1
 
 
 class Listening(Link):
@@ -36,19 +37,22 @@ class Listening(Link):
         self._seen: dict[Stream, float] = dict.fromkeys(self.streams.values(), monotonic())
         self._beginnings = 0
         self._begun_at: dict[Stream, float] = {}
-        self._answered: dict[str | None, Stream] = {}
+        self._answered: dict[bytes, Stream] = {}
         """Sessions whose WELCOME is on its way, by what their HELLO says."""
         self._boot = handshake.boot_id()
         address = Address(self.config["host"], end.state.port or self.config["port"])
         self._keys = self.keys()
         self._socket = _listen(address)
-        self.loop.watch(self._socket.fileno(), select.EPOLLIN, self._accept)
+        self._watch()
         for stream in self.streams.values():
             if stream.source is not None:
                 self.wants(stream)
         self.count()
         end.state.port = self._socket.getsockname()[1]
         end.state.status = Status.working
+
+    def _watch(self) -> None:
+        self.loop.watch(self._socket.fileno(), select.EPOLLIN, self._accept)
 
     def close(self) -> None:
         """Stop listening."""
@@ -60,7 +64,11 @@ class Listening(Link):
     def _accept(self, events: int) -> None:
         try:
             connection, _ = self._socket.accept()
-        except OSError:  # it is gone already, or there is no descriptor left
+        except OSError as problem:  # it is gone already, or there is no descriptor left
+            if problem.errno in (errno.EMFILE, errno.ENFILE):
+                self.loop.forget(self._socket.fileno())
+                self.loop.later(_DESCRIPTOR_SECONDS, self._watch)
+                self.end.state.text = f"cannot accept connections: {problem.strerror}"
             return
         if self._beginnings >= _BEGINNINGS:
             connection.close()
@@ -113,7 +121,7 @@ class Listening(Link):
                 f"the other end has received message {hello['received']} of this session, and this one has sent "
                 f"messages {stream.sender.acknowledged + 1} to {stream.sender.last} at most"
             )
-        self._answered[hello["session"]] = stream
+        self._answered[stream.id] = stream
         return {**welcome, "received": stream.receiver.put, "number": stream.row.number}
 
     def _stream_of(self, session: bytes, incarnation: int, named: bool, number: int) -> Stream:
@@ -132,14 +140,26 @@ class Listening(Link):
             raise handshake.RefusedNow("an end with this name has begun anew, and this HELLO may be older")
         if known is not None:
             self._drop(known)
-        row = next((row for row in self.end.state.rows() if row.number == 0), None)
+        row = self._free_row()
         if row is None:
-            raise handshake.Refused(f"{len(self.streams)} other ends are connected, as many as max_peers allows")
+            raise handshake.Refused(f"this channel has {len(self.streams)} sessions, as many as max_peers allows")
         self.end.state.sessions += 1
         row.begin(self.end.state.sessions, session, incarnation, Row.NAMED if named else 0)
         stream = self.streams[session] = Stream(self, row)
         self._seen[stream] = self._begun_at[stream] = monotonic()
         return stream
+
+    def _free_row(self) -> Row | None:
+        """Return a row for a new session: at last that of the named stream that is away for longest, and has all."""
+        rows = self.end.state.rows()
+        if row := next((row for row in rows if row.number == 0), None):
+            return row
+        away = [stream for stream in self.streams.values() if stream.peer is None and not stream.sender.entries]
+        if not away:
+            return None
+        oldest = min(away, key=lambda stream: self._seen[stream])
+        self._drop(oldest)
+        return oldest.row
 
     def _is_new(self, stream: Stream) -> bool:
         """Whether a HELLO that is older than the session may arrive still."""
@@ -149,10 +169,12 @@ class Listening(Link):
         self._beginnings -= 1
         if connection is None:
             return
-        stream = self._answered.pop(hello.get("session"), None)
+        session = hello.get("session")
+        stream = None if session is None else self._answered.pop(bytes.fromhex(session), None)
         if stream is None or self.streams.get(stream.id) is not stream:
             connection.close()
             return
+        stream.timeout = min(self.timeout, hello["timeout"])
         try:
             self.use(stream, connection, hello["received"])
         except (ProtocolError, OSError):
@@ -167,9 +189,12 @@ class Listening(Link):
         return limit, 0
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
-        """Wait for the session to connect again."""
+        """Wait for the session to connect again, unless the other end does not keep to the protocol."""
         self._seen[stream] = monotonic()
+        self.end.state.text = str(problem)
         self.count()
+        if isinstance(problem, ProtocolError):
+            self._drop(stream)
 
     def said_bye(self, stream: Stream) -> None:
         """The session has ended in order."""
@@ -181,7 +206,7 @@ class Listening(Link):
         self.streams.pop(stream.id, None)
         self._seen.pop(stream, None)
         self._begun_at.pop(stream, None)
-        self._answered.pop(stream.id.hex(), None)
+        self._answered.pop(stream.id, None)
         self.count()
 
     def look(self) -> None:
@@ -193,7 +218,11 @@ class Listening(Link):
         if self.end.has_users():
             return
         # Nobody here has the channel any more. What is inside goes to those who take it.
-        takers = [stream for stream in self.streams.values() if stream.row.flags & Row.CONSUMER]
+        takers = [
+            stream
+            for stream in self.streams.values()
+            if stream.row.flags & Row.CONSUMER and (stream.peer is not None or not stream.row.flags & Row.NAMED)
+        ]
         left = 0 if self.sends_broadcast else self.end.outbox.qsize()
         lagging = any(isinstance(s.source, ReaderSource) and s.source.reader.lag for s in takers)
         if not takers or not (left or lagging or any(stream.sender.entries for stream in takers)):
@@ -230,10 +259,10 @@ def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, int]:
     try:
         session = bytes.fromhex(hello["session"])
         incarnation, received, number = hello["incarnation"], hello["received"], hello["number"]
-        named = hello["named"]
+        named, timeout = hello["named"], hello["timeout"]
     except (KeyError, TypeError, ValueError):
         raise handshake.Refused("HELLO lacks something, or has it in another form") from None
-    sound = len(session) == _ID_BYTES and isinstance(named, bool)
+    sound = len(session) == _ID_BYTES and isinstance(named, bool) and isinstance(timeout, float) and timeout >= 0.1
     for value in (incarnation, received, number):
         sound = sound and type(value) is int and 0 <= value < 2**63
     if not sound:

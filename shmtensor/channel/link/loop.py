@@ -99,13 +99,16 @@ class Waiter:
         self._wait = wait
         self._callback = callback
         self._seen = 0
+        self._waiting = False
         self._armed = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def arm(self, seen: int = 0) -> None:
-        """Wait for the next change after `seen`, and call back once."""
-        self._seen = seen
+        """Wait for the next change after `seen`, and call back once. A wait that is under way goes on."""
+        if not self._waiting:
+            self._seen = seen
+            self._waiting = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
@@ -117,6 +120,7 @@ class Waiter:
             self._armed.clear()
             while not self._closed and not self._wait(self._SLICE, self._seen):
                 pass
+            self._waiting = False
             if not self._closed:
                 self._loop.call(self._callback)
 

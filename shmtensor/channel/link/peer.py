@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Generator
 from time import monotonic
@@ -15,6 +16,7 @@ from .. import wire
 from .stream import Content
 
 if TYPE_CHECKING:
+    from ..._native import Block
     from ..session import Entry
     from .loop import Loop
     from .stream import Stream
@@ -27,6 +29,7 @@ _BATCH_BYTES: Final = 16 * 1024 * 1024
 _QUEUED_BYTES: Final = 1024 * 1024
 """Entries are queued for sending as long as fewer bytes wait for the socket: an ACK does not wait behind them all."""
 _PARTS: Final = 64
+_MEMORY_SECONDS: Final = 0.1
 _buffer: Final = memoryview(bytearray(_BUFFER_BYTES))
 _AGAIN: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -44,6 +47,8 @@ class Peer:
         self._max_message = max_message
         self._buffer = _buffer  # what is in it is used up before the next connection is read
         self._have = self._buffer[:0]  # received, and not looked at yet
+        self._lacks_memory = self._is_blocked = False
+        self._kept = b""
         self._frames = self._read_frames()
         self._target = next(self._frames)
         self._parts: deque[memoryview] = deque()
@@ -59,8 +64,10 @@ class Peer:
                 self._read()
             if not self.closed:
                 self.stream.touched()
-        except (OSError, ProtocolError, OutOfMemory) as problem:
+        except OSError as problem:
             self.stream.disconnected(self, problem)
+        except (ProtocolError, ValueError, OverflowError, struct.error) as problem:
+            self.stream.disconnected(self, ProtocolError(str(problem)))
 
     def begin(self) -> None:
         """Look at what TLS has read already."""
@@ -70,7 +77,7 @@ class Peer:
 
     def _read(self) -> None:
         left = _BATCH_BYTES
-        while (left > 0 or len(self._have)) and not self.closed:
+        while (left > 0 or len(self._have)) and not self.closed and not self._lacks_memory:
             if len(self._have) == 0:
                 direct = len(self._target) >= _DIRECT_BYTES
                 into = self._target if direct else self._buffer
@@ -90,13 +97,39 @@ class Peer:
             self._target[:part] = self._have[:part]
             self._have = self._have[part:]
             self._filled(part)
-        if not self.closed:  # TLS may have more than the socket shows
+        if not self.closed and not self._lacks_memory:  # TLS may have more than the socket shows
             self._loop.call(self._happened, select.EPOLLIN)
 
     def _filled(self, nbytes: int) -> None:
         self._target = self._target[nbytes:]
-        while len(self._target) == 0 and not self.closed:
+        while len(self._target) == 0 and not self.closed and not self._lacks_memory:
             self._target = next(self._frames)
+
+    def _allocate(self, size: int) -> Generator[memoryview, None, Block]:
+        """Return memory for a block. While there is none, nothing is read from this connection."""
+        while True:
+            try:
+                return self.stream.allocate(size)
+            except OutOfMemory as problem:
+                self._lacks_memory = True
+                self._kept = bytes(self._have)  # others use the buffer meanwhile
+                self._have = self._buffer[:0]
+                self.stream.lacks_memory(problem)
+                self._watch()
+                self._loop.later(_MEMORY_SECONDS, self._try_again)
+                yield memoryview(b"")
+
+    def _try_again(self) -> None:
+        if self.closed:
+            return
+        self.received_at = monotonic()  # its beats are unread
+        self._lacks_memory = False
+        self._have = memoryview(self._kept)
+        self._kept = b""
+        self._filled(0)
+        if not self._lacks_memory:
+            self._watch()
+            self._happened(select.EPOLLIN)
 
     def _read_frames(self) -> Generator[memoryview]:
         """Give the memory that is to be filled next."""
@@ -120,7 +153,7 @@ class Peer:
             yield frames
             blocks = []
             for size in sizes:
-                block = self.stream.allocate(size)
+                block = yield from self._allocate(size)
                 yield memoryview(block).cast("B")
                 blocks.append(block)
             self.stream.data(head, frames, blocks)
@@ -178,8 +211,13 @@ class Peer:
                     break
                 sent -= len(first)
                 self._parts.popleft()
-        events = select.EPOLLIN | (select.EPOLLOUT if blocked else 0)
-        if events != self._events:
+        self._is_blocked = blocked
+        self._watch()
+
+    def _watch(self) -> None:
+        """Wait for what can be used now."""
+        events = (0 if self._lacks_memory else select.EPOLLIN) | (select.EPOLLOUT if self._is_blocked else 0)
+        if events != self._events and not self.closed:
             self._events = events
             self._loop.modify(self._connection.fileno(), events)
 
@@ -195,3 +233,9 @@ class Peer:
             self._loop.forget(self._connection.fileno())
             self._connection.close()
             self._parts.clear()
+            self._loop.call(self._release)
+
+    def _release(self) -> None:
+        """Give back what had arrived in part: the frames refer to this peer, and nobody would collect them soon."""
+        self._target = self._have = self._buffer[:0]
+        self._frames.close()

@@ -7,11 +7,11 @@ import threading
 from time import monotonic
 from typing import Any, Final
 
-from ..._native import Ring
+from ..._native import Block, BlockGone, LockBusy, Refused, Ring
 from ...errors import OutOfMemory, ProtocolError
 from .. import wire
 from ..end import LISTENING, End
-from ..keys import Keys
+from ..keys import Keys, stamp_of
 from ..state import Row
 from .loop import Loop, Waiter
 from .peer import Peer
@@ -50,6 +50,7 @@ class Link:
         self._messages = Waiter(self.loop, self._await_messages, self._has_messages)
         self._control = Waiter(self.loop, lambda seconds, _: end.control.wait(seconds), self._controlled)
         self._is_waiting = False  # for messages
+        self._known_keys: tuple[object, Keys] | None = None
         self._recover()
 
     # ---------------------------------------------------------------------------------------------------- after a kill
@@ -107,7 +108,7 @@ class Link:
     def _work(self) -> None:
         try:
             self._distribute()
-        except OutOfMemory as problem:
+        except (OutOfMemory, Refused, LockBusy) as problem:
             self.has_no_memory(problem)
         while self.touched:
             stream = next(iter(self.touched))
@@ -176,11 +177,18 @@ class Link:
     def _await_room(self, seconds: float, seen: int) -> bool:
         return self.inbox_ring.await_room(seconds, seen)
 
+    def put_frames(self, frames: memoryview, blocks: list[Block], commit: int) -> int:
+        """Put messages into the inbox; returns how many. Raises OutOfMemory, and as Ring.put_frames."""
+        try:
+            return self.inbox_ring.put_frames(frames, blocks, commit, self.pickled)
+        except (Refused, BlockGone, LockBusy) as problem:
+            self.end.manager._translate(problem)
+
     def watch_room(self, seen: int) -> None:
         """Look again once more messages than `seen` have been taken from the inbox."""
         self._room.arm(seen)
 
-    def has_no_memory(self, problem: OutOfMemory) -> None:
+    def has_no_memory(self, problem: Exception) -> None:
         """Say that memory is lacking, and look again soon."""
         self.end.state.text = str(problem)
         self.loop.later(_RETRY_SECONDS, self._has_room)
@@ -204,7 +212,12 @@ class Link:
     def keys(self) -> Keys | None:
         """Return the keys of this end, as they are now. Raises InvalidArgument."""
         directory = self.config["keys"]
-        return None if directory is None else Keys(directory)
+        if directory is None:
+            return None
+        stamp = stamp_of(directory)
+        if self._known_keys is None or self._known_keys[0] != stamp:
+            self._known_keys = stamp, Keys(directory)
+        return self._known_keys[1]
 
     def use(self, stream: Stream, connection: socket.socket, received: int) -> None:
         """Use a new connection for a stream."""
@@ -237,7 +250,7 @@ class Link:
     # --------------------------------------------------------------------------------------------------------- time
 
     def _tick(self) -> None:
-        interval = self.timeout / _BEATS
+        interval = min([self.timeout, *(stream.timeout for stream in self.streams.values())]) / _BEATS
         now = monotonic()
         was_late = now - self._last_look > 2 * interval  # this process was stopped: what came meanwhile is unread
         self._last_look = now

@@ -36,7 +36,8 @@ def work(address: str, name: str, guard_pid: int, line: int) -> int:
         end = End.find(client.at(os.fsencode(address)), name)
     except ManagerError:
         end = None
-    if end is None or end.state.ended:
+    if end is None or end.state.ended or end.is_lost:
+        _tell(line, launch.READY)
         return 0
     if not end.alive.acquire(timeout=_LOCK_SECONDS):  # another link process works for it
         _tell(line, launch.READY)

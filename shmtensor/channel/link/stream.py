@@ -35,7 +35,7 @@ _SUBSCRIBED: Final = 4
 
 def commit_number(session: int, sequence: int) -> int:
     """Return the commit number of a message of a session."""
-    return (session & 0xFFFFFF) << SEQUENCE_BITS | sequence
+    return (session & 0xFFFFFF) << SEQUENCE_BITS | (sequence & wire.MAX_NUMBER)
 
 
 class Content(NamedTuple):
@@ -109,11 +109,14 @@ class Stream:
         self.receiver = Receiver(row.put)
         self.peer: Peer | None = None
         self.source: Source | None = None
+        self.timeout = link.timeout
+        """Of the end that has the shorter one."""
         self.is_drained = False
         """The other end has said that nothing of what it sent is under way."""
         self._arrived: deque[_Arrived] = deque()
         self._arrived_bytes = 0
         self._acknowledged = (-1, -1, -1)  # what the last ACK said
+        self._most_credit = self._most_limit = 0  # the largest that was said on this connection
         self._is_subscribed = False
         for key in sorted(link.end.window.keys(self._prefix)):
             first, messages = (int(part, 16) for part in key.split(".")[1:])
@@ -144,7 +147,7 @@ class Stream:
         run = self.source.peek(wire.RUN_BYTES, messages)
         if run is None:
             return 0
-        if run.lost:
+        if run.lost or len(run.blocks) > wire.MAX_BLOCKS or len(run.frames) > wire.MAX_FRAMES:  # or cannot be sent
             self.source.take(run, 0)
             self.link.end.state.lost_messages += 1
             return run.messages  # type: ignore[no-any-return]
@@ -159,6 +162,8 @@ class Stream:
         value = (run.nbytes, run.frames, *map(_tensor, run.blocks))
         window._put([key], [value], 0, False, STORE_REFUSE, copies=False)
         taken = self.source.take(run, commit)
+        if taken and state.returning:
+            state.ask(run.messages)  # they were asked for, and nobody took them
         if taken:
             self.row.sent = last
             self.sender.add(run.messages, run.nbytes, content)
@@ -177,12 +182,21 @@ class Stream:
 
     # ----------------------------------------------------------------------------------------------------- receiving
 
+    def lacks_memory(self, problem: OutOfMemory) -> None:
+        """Say that a message cannot be received for now."""
+        self.link.end.state.text = f"no memory for a message that arrives: {problem}"
+
     def allocate(self, nbytes: int) -> Block:
         """Return memory for a block that arrives. Raises OutOfMemory."""
         return self.link.end.manager.allocate(nbytes)
 
     def data(self, head: wire.Head, frames: memoryview, blocks: list[Block]) -> None:
         """Take messages that have arrived. Raises ProtocolError."""
+        if head.number > self._most_limit or self.receiver.nbytes >= self._most_credit:
+            raise ProtocolError(
+                f"message {head.number} came after {self.receiver.nbytes} bytes; message {self._most_limit} and "
+                f"{self._most_credit} bytes were allowed"
+            )
         known = self.receiver.accept(head.number, head.second, head.third)
         if known < head.second:
             if known and len(frames):
@@ -203,7 +217,7 @@ class Stream:
                 if not len(arrived.frames):
                     self.link.lost(put)
                 else:
-                    put = ring.put_frames(arrived.frames, arrived.blocks, commit, self.link.pickled)
+                    put = self.link.put_frames(arrived.frames, arrived.blocks, commit)
             except OutOfMemory as problem:
                 self.link.blocked[self] = None
                 self.link.has_no_memory(problem)
@@ -235,6 +249,8 @@ class Stream:
         said = self.receiver.put, self.receiver.credit(self._arrived_bytes + waiting, self.link.window), limit
         if said != self._acknowledged:
             self._acknowledged = said
+            self._most_credit = max(self._most_credit, said[1])
+            self._most_limit = max(self._most_limit, limit)
             self.peer.send(wire.Head(wire.ACK, 0, 0, 0, *said))
 
     # ---------------------------------------------------------------------------------------------------- connection
@@ -246,6 +262,7 @@ class Stream:
         self._release(self.sender.connected(received))
         self.receiver.connected()
         self._acknowledged = (-1, -1, -1)
+        self._most_credit = self._most_limit = 0
         self._is_subscribed = False
         self.peer = peer
         self.touched()
