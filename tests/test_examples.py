@@ -6,7 +6,9 @@ import importlib
 import importlib.util
 import os
 import re
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -322,6 +324,91 @@ def test_photographs_are_loaded_by_torch_too(place: Place, tmp_path: Path) -> No
     process = place.start("image_loading.py", *few, "--plot", str(tmp_path / "plot.png"))
     output, _ = process.communicate(timeout=BOUND)
     assert [label for label, _ in read_table(output)][-2:] == ["torch with no workers", "torch with 1 worker"]
+
+
+# ---- pipeline.py -----------------------------------------------------------------------------------------------------
+
+
+def await_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """Read lines of standard error until one of them matches."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError(f"no line {pattern!r}; the example ended with {process.wait(BOUND)}")
+
+
+def check_pipeline(output: str) -> dict[str, int]:
+    """Check what the trainer prints; returns how many images each decoder has decoded."""
+    found = re.search(r"^8,622 images in [\d.]+ s: [\d,]+ images/s; test accuracy (0\.\d+)$", output, re.MULTILINE)
+    assert found and float(found[1]) >= 0.95, output
+    amounts = re.findall(r"^(files|images|batches), to .*? +([\d.]+) +([\d.]+)$", output, re.MULTILINE)
+    assert [name for name, *_ in amounts] == ["files", "images", "batches"]
+    assert all(float(megabytes) >= 5 and float(rate) > 0 for _, megabytes, rate in amounts)
+    shares = {name: int(share.replace(",", "")) for name, share in re.findall(r"(decoder\d) ([\d,]*\d)", output)}
+    assert sum(shares.values()) == 8622
+    return shares
+
+
+@pytest.mark.usefixtures("example_libraries")
+@pytest.mark.parametrize(
+    "where", [(), pytest.param(("--groups",), marks=pytest.mark.exhaustive)], ids=["one", "groups"]
+)
+def test_a_pipeline_goes_on_when_a_decoder_is_killed(place: Place, where: tuple[str, ...]) -> None:
+    process = place.start("pipeline.py", "--quick", *where)
+    pid = int(await_line(process, r"^pids: .*decoder1 (\d+)")[1])
+    await_line(process, "decoder1 has sent its first images")
+    os.kill(pid, signal.SIGKILL)
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    assert "decoder1 got SIGKILL" in errors
+    shares = check_pipeline(output)
+    assert 0 < shares["decoder1"] < shares["decoder2"]
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_a_pipeline_ends_when_no_decoder_is_left(place: Place) -> None:
+    process = place.start("pipeline.py", "--decoders", "1", "--epochs", "1000")
+    pid = int(await_line(process, r"^pids: .*decoder1 (\d+)")[1])
+    await_line(process, "decoder1 has sent its first images")
+    os.kill(pid, signal.SIGKILL)
+    output, errors = process.communicate(timeout=BOUND)
+    assert (process.returncode, output) == (1, "")
+    assert errors == "decoder1 got SIGKILL\npipeline: no decoder is left\n"
+
+
+def may_make_networks() -> bool:
+    if os.geteuid() != 0 or shutil.which("ip") is None or importlib.util.find_spec("cryptography") is None:
+        return False
+    name = f"shmt{os.getpid()}-try"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
+        return False
+    try:
+        bridge = ["ip", "-n", name, "link", "add", "bridge", "type", "bridge"]
+        return not subprocess.run(bridge, capture_output=True).returncode
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_a_pipeline_between_networks(place: Place) -> None:
+    if not may_make_networks():
+        pytest.skip("networks need root, `ip` with the right to make them, and cryptography")
+    process = place.start("pipeline.py", "--quick", "--namespaces")
+    output, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 0, errors
+    assert len(check_pipeline(output)) == 2
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert f"shmt{process.pid}" not in left
+
+
+@pytest.mark.usefixtures("example_libraries")
+def test_a_pipeline_says_what_networks_need(place: Place) -> None:
+    place.env["PATH"] = str(place.folder)  # without `ip`
+    process = place.start("pipeline.py", "--namespaces")
+    output, errors = process.communicate(timeout=BOUND)
+    assert (process.returncode, output) == (1, "")
+    assert errors == "pipeline: --namespaces needs root, and the program `ip` (package iproute2)\n"
 
 
 # ---- th_dot.py -------------------------------------------------------------------------------------------------------

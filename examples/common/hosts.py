@@ -1,0 +1,152 @@
+"""Hosts of programs: this machine, groups on it, or network namespaces of it, which are like machines to programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shmtensor.channel import keys
+
+from .workers import ignoring_interrupts
+
+PORT = 7000  # of the first channel of a host that has a network of its own
+OWN_PIDS = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
+
+
+class HostsError(Exception):
+    """The hosts cannot be made here."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a program runs, and at which address others reach it."""
+
+    address: str
+    first_port: int
+    prefix: tuple[str, ...] = ()  # of the command line
+    env: dict[str, str] = field(default_factory=dict)
+    keys: Path | None = None
+
+    def url(self, number: int = 0) -> str:
+        """Of the channel with this number."""
+        return f"tcp://{self.address}:{self.first_port + number}"
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program of Python. Ctrl-C in the terminal does nothing to it: who starts it ends it."""
+        more = () if self.keys is None else ("--keys", str(self.keys))
+        command = [*self.prefix, sys.executable, *arguments, *more]
+        with ignoring_interrupts():
+            return subprocess.Popen(command, env={**os.environ, **self.env})
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    with ignoring_interrupts():
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+        for process in processes:
+            process.wait()
+
+
+@contextmanager
+def on_this_machine(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
+    """All programs share memory."""
+    yield [Host("127.0.0.1", free_ports(channels)) for _ in names]
+
+
+@contextmanager
+def in_groups(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
+    """Each program has a group of its own, so that messages go through TCP on the loopback."""
+    yield [Host("127.0.0.1", free_ports(channels), env={"SHMTENSOR_GROUP": f"{n}x{os.getpid()}"}) for n in names]
+
+
+@contextmanager
+def in_namespaces(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
+    """Each program has a network, a group and keys of its own; the networks are joined by a bridge.
+
+    Where `unshare` may make them, each has its own processes and mounts as well, as in a container: once its program
+    has ended, nothing of it runs.
+
+    Raises:
+        HostsError: this process may not make namespaces, or a program for it is missing.
+    """
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        raise HostsError("--namespaces needs root, and the program `ip` (package iproute2)")
+    separate = OWN_PIDS if can_run(*OWN_PIDS, "true") else ()
+    with ExitStack() as stack:
+        # Not in a user's directory: names of sockets are short.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp")))
+        make_keys(folder, names)
+        bridge = f"shmt{os.getpid()}"
+        stack.enter_context(network(bridge))
+        ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
+        ip("-n", bridge, "link", "set", "bridge", "up")
+        hosts = []
+        for number, name in enumerate(names, 1):
+            space, address = f"{bridge}-{name}", f"10.77.0.{number}"
+            stack.enter_context(network(space))
+            ip("-n", bridge, "link", "add", f"port{number}", "type", "veth", "peer", "eth0", "netns", space)
+            ip("-n", bridge, "link", "set", f"port{number}", "master", "bridge", "up")
+            ip("-n", space, "address", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", space, "link", "set", "eth0", "up")
+            ip("-n", space, "link", "set", "lo", "up")
+            env = {"SHMTENSOR_GROUP": name, "SHMTENSOR_RUNTIME_DIR": str(folder)}
+            hosts.append(Host(address, PORT, ("ip", "netns", "exec", space, *separate), env, folder / name))
+        yield hosts
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody uses at the moment."""
+    while True:
+        with ExitStack() as stack, suppress(OSError, OverflowError):
+            first = 0
+            for number in range(count):
+                taken = stack.enter_context(socket.socket())
+                taken.bind(("127.0.0.1", first + number if number else 0))
+                first = first or taken.getsockname()[1]
+            return first
+
+
+def make_keys(folder: Path, names: Sequence[str]) -> None:
+    """A directory of keys for each, whose list of peers has all the others."""
+    certificates = {name: keys.make(folder / name, name) for name in names}
+    for name in names:
+        for peer, certificate in certificates.items():
+            if peer != name:
+                shutil.copy(certificate, folder / name / "peers" / f"{peer}.pem")
+
+
+@contextmanager
+def network(name: str) -> Iterator[None]:
+    ip("netns", "add", name)
+    try:
+        yield
+    finally:
+        ip("netns", "delete", name)
+
+
+def ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HostsError(f"--namespaces: `ip {' '.join(arguments)}` says: {done.stderr.strip()}")
+
+
+def can_run(*command: str) -> bool:
+    return shutil.which(command[0]) is not None and not subprocess.run(command, capture_output=True).returncode
+
+
+def name_of(code: int) -> str:
+    """What became of a program, by its exit code; `unshare` and shells add 128 to the number of a signal."""
+    number = -code if code < 0 else code - 128
+    with suppress(ValueError):
+        return f"got {signal.Signals(number).name}"
+    return f"ended with exit code {code}"
