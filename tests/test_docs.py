@@ -52,6 +52,7 @@ OUTPUT = {
     "loader": "4950 True\n",
     "rollouts": "4950.0\n(1,) float64 256\n",
     "train": "600 steps, accuracy above 0.9: True\n",
+    "rendezvous": "[0, 1] [1.0, 2.0]\n",
     "camera": "all accounted for\n" * 2,
     "one_queue": "7 3072.0\n",
     "vectors": "[0, 1, 2, 3] ['users/7'] 3\n",
