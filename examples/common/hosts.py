@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from shmtensor.channel import keys
 from .workers import ignoring_interrupts
 
 PORT = 7000  # of the first channel of a host that has a network of its own
+ENDING = 15.0  # seconds that the other processes of a namespace may take to end
 OWN_PIDS = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -127,17 +129,22 @@ def make_keys(folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def network(name: str) -> Iterator[None]:
+    """A network namespace. At the end, managers and links in it end first: they follow their programs."""
     ip("netns", "add", name)
     try:
         yield
     finally:
+        deadline = time.monotonic() + ENDING
+        while ip("netns", "pids", name) and time.monotonic() < deadline:
+            time.sleep(0.05)
         ip("netns", "delete", name)
 
 
-def ip(*arguments: str) -> None:
+def ip(*arguments: str) -> str:
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise HostsError(f"--namespaces: `ip {' '.join(arguments)}` says: {done.stderr.strip()}")
+    return done.stdout
 
 
 def can_run(*command: str) -> bool:
