@@ -136,7 +136,8 @@ def rate(send: Callable[[], tuple[Any, Any]]) -> float:
             for _ in range(count):
                 pending.append(send())
                 if len(pending) == PENDING:
-                    ray.get(pending.popleft()[0])
+                    ray.get(pending[0][0])
+                    pending.popleft()  # not before: the tuple has what must be kept
             ray.get([reference for reference, _ in pending])
             found = count * BATCH / (time.perf_counter() - start)
     return found

@@ -54,7 +54,8 @@ class Camera:
             np.copyto(batch.numpy(), self.picture)
             pending.append((viewer.look.remote(handle(batch)), batch))
             if len(pending) == PENDING:
-                total += ray.get(pending.popleft()[0])
+                total += ray.get(pending[0][0])
+                pending.popleft()  # not before: the tuple has the batch
         return total + sum(ray.get(reference) for reference, _ in pending)
 
 
