@@ -139,7 +139,7 @@ class End:
                 raise ShmTensorError("the link process of a channel does not end; is it stopped?")
             time.sleep(_PAUSE_SECONDS)
         arguments = [os.fsdecode(self.manager.address), self.config["name"]]
-        while not self.is_linked():
+        while not self.is_linked() and not self.is_lost:
             try:
                 launch.interpret(_PROGRAM, arguments, deadline)
             except launch.NotReady as problem:

@@ -325,6 +325,44 @@ def test_a_closed_channel():
     assert "closed" in repr(queue)
 
 
+def test_a_named_stream_is_not_opened_with_less_than_it_was_made_with(tmp_path):
+    keys = pytest.importorskip("shmtensor.channel.keys")
+    pytest.importorskip("cryptography")
+    keys.make(tmp_path / "keys")
+    with closing(channel.listen(LOCAL, name="guarded", keys=tmp_path / "keys")) as queue:
+        for options in ({}, {"keys": tmp_path / "keys", "encrypt": False}, {"keys": tmp_path / "keys", "maxsize": 5}):
+            with pytest.raises(InvalidArgument, match="guarded"):
+                channel.listen(queue.address, name="guarded", **options)
+
+
+def test_named_streams_that_are_away_make_room_for_others():
+    with closing(channel.listen(LOCAL, max_peers=2)) as queue:
+        for number in range(4):
+            with elsewhere("produce", queue.address, 1, {"name": f"end{number}"}):
+                assert queue.get(timeout=BOUND) == 0
+            until(lambda: queue.stats().connected == 0, "it has left")
+
+
+def test_messages_that_are_cut_leave_no_memory_behind():
+    with closing(channel.listen(LOCAL)) as queue:
+        proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
+        proxy.rate = 100e6
+        try:
+            with elsewhere("command", proxy.url, {"timeout": BOUND}) as there:
+                there.hear()
+                assert there.ask(["put_array", 40_000_000, 1])[0] == "ok"
+                for _ in range(6):
+                    before = proxy.connections
+                    until(lambda: queue._manager.stats().live_bytes > 40_000_000, "it is being received")
+                    proxy.reset()
+                    until(lambda seen=before: proxy.connections > seen, "it connects again")
+                    until(lambda: queue._manager.stats().live_bytes < 90_000_000, "only one is here")
+                proxy.rate = 0
+                assert queue.get(timeout=BOUND).sum() == 40_000_000
+        finally:
+            proxy.close()
+
+
 def test_memory_comes_back():
     with closing(channel.listen(LOCAL)) as queue, elsewhere("command", queue.address, {}) as there:
         there.hear()

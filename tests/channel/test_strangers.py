@@ -126,6 +126,9 @@ BROKEN = {
     "a pickle": wire.pack(wire.Head(wire.DATA, 0, 0, 12, 1, 1, 4)) + wire.FRAME.pack(4, 0) + b"\x02\x00\x01N",
     "an unknown flag": data(1, 1, flags=8),
     "a body in no block": data(1, 1, flags=2),
+    "numbers without end": wire.pack(wire.Head(wire.DATA, 0, 0, 0, 1, 2**63 - 1)),
+    "a run up to another session": wire.pack(wire.Head(wire.DATA, 0, 0, 0, 1, 2**41)),
+    "more blocks than memory": wire.pack(wire.Head(wire.DATA, 0, 2**31, 8, 1, 1, 2**33)),
 }
 
 
@@ -139,6 +142,16 @@ def test_an_end_that_breaks_the_protocol_is_cut_off(name):
         with session_with(queue, session="cd" * 16) as (connection, _):
             connection.sendall(data(1, 5))
             assert queue.get(timeout=BOUND) == 5
+
+
+def test_an_end_that_sends_more_than_it_may_is_cut_off():
+    with closing(channel.listen(LOCAL, maxsize=2)) as queue, session_with(queue) as (connection, _):
+        link = queue._end.state.link_pid
+        with pytest.raises(ConnectionError):
+            for number in range(1, 1_000_000):
+                connection.sendall(data(number, 1))
+        assert queue.qsize() == 2
+        assert queue._end.state.link_pid == link
 
 
 def test_a_message_that_is_none_is_an_error_of_get_and_no_more():

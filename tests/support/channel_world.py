@@ -174,6 +174,18 @@ def read(address: str, options: dict[str, Any]) -> None:
         say([sums(reader.get(timeout=BOUND)) for _ in range(number)] if number else reader.missed)
 
 
+def read_alone(address: str) -> None:
+    """Read with a reader whose broadcast object is gone."""
+    import gc
+
+    from shmtensor import channel
+
+    reader = channel.connect(address, broadcast=True).reader()
+    gc.collect()
+    say("reading")
+    say(reader.get(timeout=BOUND))
+
+
 def broadcast(address: str, messages: int) -> None:
     """Put numbers into a broadcast."""
     from shmtensor import channel
@@ -205,7 +217,9 @@ def hold_group() -> None:
         pass
 
 
-PROGRAMS = {function.__name__: function for function in (command, produce, read, broadcast, listen, hold_group)}
+PROGRAMS = {
+    function.__name__: function for function in (command, produce, read, read_alone, broadcast, listen, hold_group)
+}
 
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]](*json.loads(sys.argv[2]))
