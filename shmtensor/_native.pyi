@@ -548,7 +548,7 @@ class Ring:
     def peek(self, max_bytes: int, max_messages: int) -> RunOfMessages | None:
         """Return the oldest messages, which stay inside: a run of those without blocks, or one with blocks."""
     def take(self, number: int, messages: int, commit: int) -> bool:
-        """Take the messages of a run. False: another process was faster. `commit`: the commit number of the last one."""
+        """Take the messages of a run. False: another process was faster. `commit`: the number of the last one."""
     def put_frames(self, frames: bytes | memoryview, blocks: list[Block], commit: int, pickled: bool) -> int:
         """Put the messages of a run without waiting for room; returns the number put.
 
