@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,12 +18,9 @@ from ..._native import STORE_REFUSE, Block, KeptReader, Ring
 from ...errors import MessageTooLarge, OutOfMemory, ProtocolError, SegmentLost
 from ...store import Store
 from .. import wire
+from ..end import End
 from ..session import Entry, Receiver, Sender
 from ..state import Row, State
-
-if TYPE_CHECKING:
-    from .peer import Peer
-    from .process import Link
 
 SEQUENCE_BITS: Final = 40
 _BYTE: Final = np.dtype(np.uint8)
@@ -46,6 +43,68 @@ class Content(NamedTuple):
     blocks: list[memoryview]
     key: str
     """In the window."""
+
+
+class Connection(Protocol):
+    """What a stream needs of its connection (peer.py)."""
+
+    received_at: float
+    sent_at: float
+
+    @property
+    def has_room(self) -> bool:
+        """Whether entries should be queued."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the socket has taken all that was queued."""
+
+    def send(self, head: wire.Head, *parts: memoryview) -> None:
+        """Queue a frame."""
+
+    def send_entry(self, entry: Entry[Content]) -> None:
+        """Queue messages."""
+
+    def flush(self) -> None:
+        """Send what is queued, as far as the socket takes it."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Owner(Protocol):
+    """What a stream needs of its link process (process.py)."""
+
+    end: End
+    inbox_ring: Ring
+    window: int
+    timeout: float
+    touched: dict[Stream, None]
+    blocked: dict[Stream, None]
+
+    def put_frames(self, frames: memoryview, blocks: list[Block], commit: int) -> int:
+        """Put messages into the inbox."""
+
+    def watch_room(self, seen: int) -> None:
+        """Look again once more messages than `seen` have been taken from the inbox."""
+
+    def has_no_memory(self, problem: Exception) -> None:
+        """Say that memory is lacking, and look again soon."""
+
+    def lost(self, messages: int) -> None:
+        """Messages for this end are lost."""
+
+    def allowance(self, stream: Stream) -> tuple[int, int]:
+        """Return (highest sequence number that may be sent, bytes that are here besides those without room)."""
+
+    def wants(self, stream: Stream) -> None:
+        """A stream may take messages now."""
+
+    def said_bye(self, stream: Stream) -> None:
+        """The other end has ended the session."""
+
+    def disconnected(self, stream: Stream, problem: Exception) -> None:
+        """A stream has lost its connection."""
 
 
 class Source(Protocol):
@@ -100,14 +159,14 @@ class _Arrived(NamedTuple):
 class Stream:
     """A session."""
 
-    def __init__(self, link: Link, row: Row) -> None:
+    def __init__(self, link: Owner, row: Row) -> None:
         """Go on with the session of a row."""
         self.link = link
         self.row = row
         self.id = row.id
         self.sender: Sender[Content] = Sender(row.sent)
         self.receiver = Receiver(row.put)
-        self.peer: Peer | None = None
+        self.peer: Connection | None = None
         self.source: Source | None = None
         self.timeout = link.timeout
         """Of the end that has the shorter one."""
@@ -255,7 +314,7 @@ class Stream:
 
     # ---------------------------------------------------------------------------------------------------- connection
 
-    def connected(self, peer: Peer, received: int) -> None:
+    def connected(self, peer: Connection, received: int) -> None:
         """Use a new connection, whose other side has put the messages up to `received`. Raises ProtocolError."""
         if self.peer is not None:
             self.peer.close()
@@ -267,7 +326,7 @@ class Stream:
         self.peer = peer
         self.touched()
 
-    def disconnected(self, peer: Peer, problem: Exception) -> None:
+    def disconnected(self, peer: Connection, problem: Exception) -> None:
         """The connection has ended."""
         peer.close()
         if self.peer is peer:
@@ -275,7 +334,7 @@ class Stream:
             self.sender.limit = 0
             self.link.disconnected(self, problem)
 
-    def received(self, peer: Peer, head: wire.Head) -> None:
+    def received(self, peer: Connection, head: wire.Head) -> None:
         """Take a frame that is not DATA. Raises ProtocolError."""
         if head.kind == wire.ACK:
             self.acknowledged(head)

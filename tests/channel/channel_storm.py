@@ -1,6 +1,6 @@
 """Two hosts with one channel, and kills and resets of everything: each message arrives once, in order for each sender.
 
-    python tests/channel/storm.py [--kills 1000] [--resets 1000] [--seed 1] [--namespaces] [--managers]
+    python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--namespaces] [--managers]
 
 A host is a group of its own, and with --namespaces (root) a network, PID and mount namespace of its own as well. On
 both hosts processes put and get on the same queue, are killed, and are replaced; so are the link processes, their
