@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train two networks and word vectors in shared memory with several processes; draws into examples/output"
@@ -18,6 +18,7 @@ help:
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
+	@echo "make channel-storm: a channel between two groups under CHANNEL_KILLS=1000 kills of everything and as many resets"
 	@echo "make soak      MINUTES=10 of the same traffic without kills, or of some ROLES='keeper keeper' of it; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
@@ -113,6 +114,10 @@ MINUTES ?= 10
 PACE ?= 0.004
 storm: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reports/storm.md
+
+CHANNEL_KILLS ?= 1000
+channel-storm: $(VENV)/.test
+	$(BIN)/python tests/channel/channel_storm.py --kills $(CHANNEL_KILLS) --resets $(CHANNEL_KILLS) $(TESTFLAGS)
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
 soak: $(VENV)/.test

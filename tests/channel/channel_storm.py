@@ -1,11 +1,10 @@
 """Two hosts with one channel, and kills and resets of everything: each message arrives once, in order for each sender.
 
-    python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--namespaces] [--managers]
+    python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--managers]
 
-A host is a group of its own, and with --namespaces (root) a network, PID and mount namespace of its own as well. On
-both hosts processes put and get on the same queue, are killed, and are replaced; so are the link processes, their
-guards and, with --managers, the managers. A proxy between the hosts resets the connections. Afterwards the logs are
-compared.
+A host is a group of its own. On both hosts processes put and get on the same queue, are killed, and are replaced; so are
+the link processes, their guards and, with --managers, the managers. A proxy between the hosts resets the connections.
+Afterwards the logs are compared.
 """
 
 from __future__ import annotations

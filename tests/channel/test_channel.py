@@ -229,7 +229,7 @@ def test_a_connection_that_is_reset_loses_nothing():
                     assert queue.get(timeout=BOUND) == number
                     if number % 2000 == 100:
                         proxy.reset()
-            assert proxy.resets >= 5
+            assert proxy.resets >= 1
         finally:
             proxy.close()
 

@@ -1,0 +1,26 @@
+"""Two hosts, and kills and resets of everything: the short form of `make channel-storm`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("channel_storm.py")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--kills", "10", "--resets", "10"], id="short"),
+        pytest.param(["--kills", "100", "--resets", "100"], marks=pytest.mark.exhaustive, id="kills"),
+        pytest.param(["--kills", "100", "--resets", "50", "--managers"], marks=pytest.mark.exhaustive, id="managers"),
+    ],
+)
+def test_each_message_arrives_once_whatever_is_killed(options):
+    done = subprocess.run([sys.executable, PROGRAM, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["got"] > 0
