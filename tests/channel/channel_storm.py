@@ -2,9 +2,9 @@
 
     python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--managers]
 
-A host is a group of its own. On both hosts processes put and get on the same queue, are killed, and are replaced; so are
-the link processes, their guards and, with --managers, the managers. A proxy between the hosts resets the connections.
-Afterwards the logs are compared.
+A host is a group of its own. On both hosts processes put and get on the same queue, are killed, and are replaced; so
+are the link processes, their guards and, with --managers, the managers. A proxy between the hosts resets the
+connections. Afterwards the logs are compared.
 """
 
 from __future__ import annotations
