@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,6 +270,32 @@ def test_torch_tensors_share_memory(parts: list[Any]) -> None:
     assert get(parts[0].do.remote(lambda part: part.kept[0].sum().item())) == 10
 
 
+@pytest.mark.torch
+def test_a_copy_is_kept_by_the_transport_alone(parts: list[Any]) -> None:
+    """What torch, or a mapped file, shares is not the manager's memory."""
+    pytest.importorskip("torch")
+    before = blocks()
+
+    def shared_by_torch(_: Any) -> Any:
+        import torch
+
+        return torch.arange(100).share_memory_()
+
+    def shared_by_a_file(_: Any) -> Any:
+        with tempfile.NamedTemporaryFile() as file:
+            storage = st.FloatStorage.from_file(file.name, shared=True, size=100)
+        return st.empty(0).set_(storage).fill_(49.5)
+
+    refs = [parts[0].give_torch.remote(shared_by_torch), parts[0].give.remote(shared_by_a_file)]
+    ray.wait(refs, num_returns=2, timeout=BOUND)
+    for ref in refs:
+        for receiver in (parts[1], parts[2]):
+            assert get(receiver.do.remote(lambda _, got: got.sum().item(), ref)) == 4950
+    assert blocks() == before + 2
+    del refs, ref
+    until(lambda: blocks() == before, "the copies to be free")
+
+
 # -- handles -----------------------------------------------------------------------------------------------------------
 
 
@@ -305,6 +334,23 @@ def test_a_handle_of_a_torch_tensor(parts: list[Any]) -> None:
     mine = torch.zeros(4)
     get(parts[0].do.remote(lambda _, got: got.add_(2).shape, handle(mine)))
     assert mine.tolist() == [2, 2, 2, 2]
+
+
+def test_a_handle_is_not_of_a_copy(tmp_path: Path) -> None:
+    """Nobody would keep it."""
+    storage = st.FloatStorage.from_file(tmp_path / "x", shared=True, size=10)
+    mapped = st.empty(0).set_(storage)
+    with pytest.raises(st.errors.InvalidArgument, match="mapped file"):
+        pickle.dumps(handle(mapped))
+    mine = mapped.clone()
+    assert pickle.loads(pickle.dumps(handle(mine))).storage().size() == 10
+
+
+@pytest.mark.torch
+def test_a_handle_is_not_of_what_torch_shares() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(st.errors.InvalidArgument, match="share_memory_"):
+        pickle.dumps(handle(torch.ones(3).share_memory_()))
 
 
 # -- without the hook --------------------------------------------------------------------------------------------------

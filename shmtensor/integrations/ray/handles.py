@@ -19,11 +19,11 @@ class Handle:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self.tensor, Tensor):
-            place: Any = place_of(self.tensor)[0]
+            place: Any = place_of(self.tensor, may_copy=False)[0]
         else:
             from . import torch_places
 
-            place = torch_places.place_of(self.tensor)[0]
+            place = torch_places.place_of(self.tensor, may_copy=False)[0]
         return open_handle, (own_group(), own_address(), place)
 
 
@@ -34,6 +34,9 @@ def handle(tensor: Any) -> Handle:
     it, so it does not keep the memory: keep the tensor until the call has ended. Where it has gone before the receiver
     opened it, the call fails with `StaleHandle`. `tensor_transport` keeps tensors by itself, for an additional call of
     the receiving actor. Private memory is moved into shared memory when the handle is pickled. Does not block.
+
+    Pickling raises InvalidArgument where a receiver could not open the tensor's own memory: it is shared by other means
+    than the default manager, or, of torch, no dense tensor on the processor.
 
     Example: `ray.get(actor.learn.remote(handle(batch)))`, where `learn` gets a tensor.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from ..._native import Block
 from ..._tensor.core import Tensor
@@ -21,6 +21,11 @@ from ...errors import InvalidArgument
 from ...manager import client
 from ...storage import Storage
 from ...storage.regions import RECEIVED, address_of, region_address, shared_block
+
+NEEDS_COPY: Final = (
+    "a handle is of memory that shmtensor's default manager shares, and this tensor is shared by other means, such as "
+    "a mapped file, torch's own share_memory_() or another manager; pass a handle of its clone(), and keep that"
+)
 
 
 class Group(NamedTuple):
@@ -100,14 +105,19 @@ class Place:
             raise InvalidArgument(f"{document!r} does not describe a tensor in shared memory") from None
 
 
-def place_of(tensor: Tensor) -> tuple[Place, Block | None]:
+def place_of(tensor: Tensor, may_copy: bool = True) -> tuple[Place, Block | None]:
     """Return where a tensor is, and the block that the caller must keep.
 
     Private memory is moved into shared memory first, as `share_memory_()` does. Of memory that is shared without the
     default manager (mapped files, another group) a copy is described. The result of a recorded operation is described
     as a leaf. Blocks as `share_memory_`.
 
+    Args:
+        tensor: it may be on any storage.
+        may_copy: whether a copy may be described, which only the returned block keeps.
+
     Raises:
+        InvalidArgument: it would be a copy, and `may_copy` is False.
         OutOfMemory, ManagerError: as `share_memory_`.
     """
     dtype, size, grad = tensor.dtype.name, tuple(tensor.shape), bool(tensor.requires_grad)
@@ -115,6 +125,8 @@ def place_of(tensor: Tensor) -> tuple[Place, Block | None]:
         return Place(None, 0, dtype, 0, size, (), grad), None
     place = _in_block(tensor.share_memory_())
     if place is None:
+        if not may_copy:
+            raise InvalidArgument(NEEDS_COPY)
         tensor = tensor.detach().clone()
         place = _in_block(tensor.share_memory_())
         assert place is not None

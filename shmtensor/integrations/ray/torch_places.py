@@ -53,14 +53,19 @@ class TorchPlace:
         return tensor.requires_grad_() if self.requires_grad else tensor
 
 
-def place_of(tensor: Any) -> tuple[TorchPlace, Block | None]:
+def place_of(tensor: Any, may_copy: bool = True) -> tuple[TorchPlace, Block | None]:
     """Return where a torch tensor is, and the block that the caller must keep.
 
     Its storage is moved into shared memory first, as `share_tensor_` does; of what torch has shared by itself, a copy
     is described. The result of a recorded operation is described as a leaf.
 
+    Args:
+        tensor: a dense one in the processor's memory.
+        may_copy: whether a copy may be described, which only the returned block keeps.
+
     Raises:
-        InvalidArgument: a sparse or nested tensor, a subclass, or one on a device.
+        InvalidArgument: a sparse or nested tensor, a subclass, or one on a device; it would be a copy, and `may_copy`
+            is False.
         OutOfMemory, ManagerError: as `share_tensor_`.
     """
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
@@ -76,6 +81,8 @@ def place_of(tensor: Any) -> tuple[TorchPlace, Block | None]:
     _move(plain.untyped_storage())
     place = _in_block(plain)
     if place is None:
+        if not may_copy:
+            raise InvalidArgument(places.NEEDS_COPY)
         plain = sharing.shared_copy(plain)
         place = _in_block(plain)
         assert place is not None
