@@ -189,12 +189,10 @@ class Listening(Link):
         return limit, 0
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
-        """Wait for the session to connect again, unless the other end does not keep to the protocol."""
+        """Wait for the session to connect again."""
         self._seen[stream] = monotonic()
         self.end.state.text = str(problem)
         self.count()
-        if isinstance(problem, ProtocolError):
-            self._drop(stream)
 
     def said_bye(self, stream: Stream) -> None:
         """The session has ended in order."""
