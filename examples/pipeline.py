@@ -111,7 +111,7 @@ class Work:
         self.nbytes = 0  # of what was handed out
 
     def hand_out(self, channel: Channel) -> None:
-        """Put pieces, or marks that there are no more, as long as there is room."""
+        """Put pieces, and end marks after the last one, as long as the queue has room."""
         while not channel.full():
             if not self.undone:
                 channel.put(None)

@@ -163,7 +163,7 @@ class RemoteChannel(Channel):
             end.control.set()
 
     def _took(self) -> None:
-        """Let the link process see that there is room for others."""
+        """Tell the link process that this end can receive more messages."""
         if self._ring.size() <= self._prefetch // 2:
             self._end.control.set()
 

@@ -67,7 +67,7 @@ class End:
         self.outbox._ring.form = form if config["role"] == LISTENING else form | COPY_TENSORS
 
     def change(self, facts: dict[str, Any]) -> None:
-        """Change what the end was made with, while there is no link process."""
+        """Change the configuration. No link process may be running."""
         self.state.config = self.config = {**self.config, **facts}
 
     def watch(self) -> None:

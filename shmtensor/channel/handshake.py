@@ -17,7 +17,6 @@ from .keys import Keys
 Content = dict[str, Any]
 SECONDS: Final = 10.0
 """How long a beginning may take."""
-_SOCKET_BYTES: Final = 4 * 1024 * 1024
 
 
 class Refused(ConnectionLost):

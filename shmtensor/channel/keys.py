@@ -2,7 +2,7 @@
 
 A directory has `key.pem` (mode 0600), `certificate.pem`, and `peers/` with the certificates of all peers that are
 allowed. Connections use TLS 1.3 of the standard library. Each side accepts exactly the certificates in its list,
-whatever they say: there is no authority that could vouch for others.
+whatever they say, and no certificate can vouch for another one.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Listening(Link):
         """Sessions whose WELCOME is on its way, by what their HELLO says."""
         self._boot = handshake.boot_id()
         address = Address(self.config["host"], end.state.port or self.config["port"])
-        self._keys = self.keys()
+        self.keys()  # raises here, and not at the first connection
         self._socket = _listen(address)
         self._watch()
         for stream in self.streams.values():
@@ -64,7 +64,7 @@ class Listening(Link):
     def _accept(self, events: int) -> None:
         try:
             connection, _ = self._socket.accept()
-        except OSError as problem:  # it is gone already, or there is no descriptor left
+        except OSError as problem:  # the other side has gone, or all descriptors are in use
             if problem.errno in (errno.EMFILE, errno.ENFILE):
                 self.loop.forget(self._socket.fileno())
                 self.loop.later(_DESCRIPTOR_SECONDS, self._watch)
@@ -150,11 +150,15 @@ class Listening(Link):
         return stream
 
     def _free_row(self) -> Row | None:
-        """Return a row for a new session: at last that of the named stream that is away for longest, and has all."""
+        """Return a row for a new session: if none is free, that of the named stream that has been away longest."""
         rows = self.end.state.rows()
         if row := next((row for row in rows if row.number == 0), None):
             return row
-        away = [stream for stream in self.streams.values() if stream.peer is None and not stream.sender.entries]
+        away = [
+            stream
+            for stream in self.streams.values()
+            if stream.row.flags & Row.NAMED and stream.peer is None and not stream.sender.entries
+        ]
         if not away:
             return None
         oldest = min(away, key=lambda stream: self._seen[stream])

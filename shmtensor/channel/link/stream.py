@@ -316,9 +316,10 @@ class Stream:
 
     def connected(self, peer: Connection, received: int) -> None:
         """Use a new connection, whose other side has put the messages up to `received`. Raises ProtocolError."""
+        released = self.sender.connected(received)  # before anything has changed
         if self.peer is not None:
             self.peer.close()
-        self._release(self.sender.connected(received))
+        self._release(released)
         self.receiver.connected()
         self._acknowledged = (-1, -1, -1)
         self._most_credit = self._most_limit = 0
