@@ -32,9 +32,10 @@ class SegmentMetadata {
     SegmentMetadata& operator=(const SegmentMetadata&) = delete;
     ~SegmentMetadata() { close(); }
 
-    // Make the control part of a new segment (manager), a memfd of that name. 0 or errno.
+    // Make the control part of a new segment (manager), a memfd of that name; `device`: the UUID of that whose memory
+    // the payload is. 0 or errno.
     int create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
-               std::uint64_t payload_bytes, bool dedicated);
+               std::uint64_t payload_bytes, bool dedicated, const std::uint8_t* device = nullptr);
     // Map an existing one; takes fd over on success. EINVAL when it is not what the arguments say.
     int open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated);
     // The same of one that we know nothing about (a new manager): it must be sealed, and true to its own header.

@@ -25,8 +25,19 @@ int refuse_buffer(const Client& client, Py_buffer* buffer) {
     return -1;
 }
 
+// What only a device may touch.
+constexpr const char* kOnDevice = "the block is memory of a GPU, which the processor cannot read";
+void require_host(const Block& b) {
+    if (b.segment->on_device()) raise(PyExc_BufferError, kOnDevice);
+}
+
 int block_buffer(PyObject* exporter, Py_buffer* buffer, int flags) {
     const Block& b = *nb::inst_ptr<PyBlock>(exporter)->block;
+    if (b.segment->on_device()) {
+        PyErr_SetString(PyExc_BufferError, kOnDevice);
+        buffer->obj = nullptr;
+        return -1;
+    }
     if (!b.client->may_touch()) return refuse_buffer(*b.client, buffer);
     return PyBuffer_FillInfo(buffer, exporter, b.data(), static_cast<Py_ssize_t>(b.bytes), 0, flags);
 }
@@ -42,6 +53,7 @@ PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(view_buffe
 nb::object block_array(nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
     const Block& b = *nb::inst_ptr<PyBlock>(self)->block;
     if (!b.client->may_touch()) raise_not_held(*b.client);
+    require_host(b);
     return taken(make_array(self.ptr(), b.data(), b.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr()));
 }
 
@@ -70,6 +82,7 @@ void add_block(nb::module_& m) {
         .def_prop_ro("index", [](PyBlock& b) { return b.block->index; })
         .def_prop_ro("generation", [](PyBlock& b) { return b.block->generation; })
         .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
+        .def_prop_ro("device", [](PyBlock& b) { return b.block->segment->device; })
         .def_prop_ro("client", [](PyBlock& b) { return nb::borrow(wrapper_of(*b.block->client)); })
         .def_prop_ro("holds",
                      [](PyBlock& b) {

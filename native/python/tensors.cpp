@@ -89,7 +89,7 @@ PyObject* allocate_tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
     const std::uint64_t bytes = type < 0 || axes < 0 ? 0 : array_bytes(type, axes, sizes);
     if (bytes == 0 || bytes > kMaxSegmentBytes) Py_RETURN_NONE;
     Block* block = nullptr;
-    if (!allocate_block(given[0], bytes, &block)) return nullptr;
+    if (!allocate_block(given[0], bytes, &block, kHost)) return nullptr;
     const std::byte* data = block->data();
     const Ref base(take_wrapper(block));
     const Ref array(base ? array_at(base.get(), data, type, axes, sizes, nullptr, false) : nullptr);

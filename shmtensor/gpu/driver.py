@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -57,7 +58,7 @@ class DeviceFacts:
 
 
 class Driver(Protocol):
-    """What shmtensor asks a driver for. A call that fails raises DriverError; none waits for a device but `copy`.
+    """What shmtensor asks a driver for. A call that fails raises DriverError; none waits for a device but `synchronize`.
 
     Devices are numbered from 0, streams are their handles (0: the default stream), addresses and sizes are in bytes.
     """
@@ -101,6 +102,10 @@ class Driver(Protocol):
 
     def unmap(self, address: int, nbytes: int) -> None:
         """End a mapping. Work that uses it must have ended."""
+        ...
+
+    def synchronize(self, device: int) -> None:
+        """Wait until the work of this process on a device has ended. Blocks."""
         ...
 
     def register(self, device: int, address: int, nbytes: int) -> None:
@@ -271,6 +276,9 @@ class LibCuda:
         self._call("cuMemUnmap", _U64(address), _SIZE(nbytes))
         self._call("cuMemAddressFree", _U64(address), _SIZE(nbytes))
 
+    def synchronize(self, device: int) -> None:
+        self._in_context(device, "cuCtxSynchronize")
+
     def register(self, device: int, address: int, nbytes: int) -> None:
         self._in_context(
             device, "cuMemHostRegister_v2", _PTR(address), _SIZE(nbytes), ctypes.c_uint(_PORTABLE_AND_MAPPED)
@@ -341,6 +349,11 @@ def _missing_package() -> str:
 def is_in_use() -> bool:
     """Whether this process has initialised the driver. Does not do it."""
     return _driver is not None and not _forked
+
+
+def is_shutting_down() -> bool:
+    """Whether the interpreter is ending, and the driver may be gone."""
+    return sys.is_finalizing()
 
 
 def current() -> Driver:

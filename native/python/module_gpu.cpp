@@ -1,0 +1,130 @@
+// The binding of timelines.hpp, _native.Timelines, with the two calls of the driver on the path of a message. They come as
+// addresses, so that nothing here is linked with CUDA.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "heap/timelines.hpp"
+#include "python/module.hpp"
+#include "python/results.hpp"
+
+namespace shmtensor {
+namespace {
+
+struct TimelineFacts {
+    std::uint64_t completed, issued;
+    std::uint32_t slot, generation;
+    std::uint64_t lost_from, lost_to;
+};
+
+// cuStreamWriteValue64_v2 and cuStreamWaitValue64_v2 (stream, address, value, flags); 0 is CUDA_SUCCESS.
+using StreamCall = int (*)(void*, std::uint64_t, std::uint64_t, unsigned);
+constexpr unsigned kWriteAfterFence = 0;     // CU_STREAM_WRITE_VALUE_DEFAULT
+constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+
+class PyTimelines {
+   public:
+    explicit PyTimelines(nb::object group)
+        : group_object_(std::move(group)), timelines_(nb::cast<Group&>(group_object_)) {}
+
+    std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&timelines_.at(0)); }
+
+    void use(std::uintptr_t write, std::uintptr_t wait, std::uint64_t base) {
+        write_ = reinterpret_cast<StreamCall>(write);  // NOLINT(performance-no-int-to-ptr)
+        wait_ = reinterpret_cast<StreamCall>(wait);    // NOLINT(performance-no-int-to-ptr)
+        base_ = base;
+    }
+
+    // The next point of a line, which `stream` reaches after its work so far. Below 0: the driver refused, with -result.
+    std::int64_t mark(std::uint32_t index, std::uintptr_t stream) {
+        Timeline& line = checked(index);
+        const std::lock_guard in_order(marking_);  // a later point must not be submitted before an earlier one
+        const std::uint64_t point = line.issued.load(std::memory_order_relaxed) + 1;
+        line.issued.store(point);
+        const int refused = call(write_, stream, index, point, kWriteAfterFence);
+        if (refused == 0) return static_cast<std::int64_t>(point);
+        line.issued.store(point - 1);
+        return -refused;
+    }
+
+    // Later work of `stream` begins once a point is reached. 0, or the driver's result.
+    int wait(std::uint32_t index, std::uint64_t point, std::uintptr_t stream) {
+        checked(index);
+        return timelines_.is_reached(index, point) ? 0 : call(wait_, stream, index, point, kWaitGreaterOrEqual);
+    }
+
+    bool is_reached(std::uint32_t index, std::uint64_t point) const {
+        checked(index);
+        return timelines_.is_reached(index, point);
+    }
+    bool is_lost(std::uint32_t index, std::uint64_t point) const {
+        checked(index);
+        return timelines_.is_lost(index, point);
+    }
+    TimelineFacts facts(std::uint32_t index) const {
+        const Timeline& line = checked(index);
+        const std::uint64_t owner = line.owner.load();
+        return {line.completed.load(),
+                line.issued.load(),
+                static_cast<std::uint32_t>(owner),
+                static_cast<std::uint32_t>(owner >> 32),
+                line.lost_from.load(),
+                line.lost_to.load()};
+    }
+    int claim(std::uint32_t slot, std::uint32_t generation) const {
+        const std::uint32_t index = timelines_.claim(slot, generation);
+        return index == kNone ? -1 : static_cast<int>(index);
+    }
+    void give_back(std::uint32_t index) const {
+        checked(index);
+        timelines_.give_back(index);
+    }
+
+   private:
+    Timeline& checked(std::uint32_t index) const {
+        if (index >= kTimelines) throw nb::index_error("no such timeline");
+        return timelines_.at(index);
+    }
+    int call(StreamCall function, std::uintptr_t stream, std::uint32_t index, std::uint64_t value, unsigned flags) const {
+        if (!function) throw nb::value_error("the timelines have not been given a driver");
+        return function(reinterpret_cast<void*>(stream), base_ + index * sizeof(Timeline), value, flags);  // NOLINT
+    }
+
+    nb::object group_object_;
+    Timelines timelines_;
+    std::mutex marking_;
+    StreamCall write_ = nullptr, wait_ = nullptr;
+    std::uint64_t base_ = 0;
+};
+
+}  // namespace
+
+template <>
+struct Result<TimelineFacts> {
+    static constexpr const char* name = "TimelineFacts";
+    static constexpr std::tuple fields{
+        field("completed", &TimelineFacts::completed), field("issued", &TimelineFacts::issued),
+        field("slot", &TimelineFacts::slot),           field("generation", &TimelineFacts::generation),
+        field("lost_from", &TimelineFacts::lost_from), field("lost_to", &TimelineFacts::lost_to)};
+};
+
+void add_gpu(nb::module_& m) {
+    m.attr("TIMELINES") = kTimelines;
+    m.attr("TIMELINES_BYTES") = kTimelines * sizeof(Timeline);
+    add_result<TimelineFacts>(m);
+    nb::class_<PyTimelines>(m, "Timelines", nb::is_final())
+        .def(nb::init<nb::object>(), nb::arg("group"))
+        .def_prop_ro("address", &PyTimelines::address)
+        .def("use", &PyTimelines::use, nb::arg("write"), nb::arg("wait"), nb::arg("base"))
+        .def("claim", &PyTimelines::claim, nb::arg("slot"), nb::arg("generation"))
+        .def("give_back", &PyTimelines::give_back, nb::arg("index"))
+        .def("mark", &PyTimelines::mark, nb::arg("index"), nb::arg("stream"))
+        .def("wait", &PyTimelines::wait, nb::arg("index"), nb::arg("point"), nb::arg("stream"))
+        .def("is_reached", &PyTimelines::is_reached, nb::arg("index"), nb::arg("point"))
+        .def("is_lost", &PyTimelines::is_lost, nb::arg("index"), nb::arg("point"))
+        .def("facts", &PyTimelines::facts, nb::arg("index"));
+}
+
+}  // namespace shmtensor
