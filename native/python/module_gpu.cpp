@@ -8,7 +8,9 @@
 
 #include "heap/timelines.hpp"
 #include "python/module.hpp"
+#include "python/objects.hpp"
 #include "python/results.hpp"
+#include "python/waits.hpp"
 
 namespace shmtensor {
 namespace {
@@ -99,6 +101,20 @@ class PyTimelines {
     std::uint64_t base_ = 0;
 };
 
+// The block of a device's memory that all of [address, address + bytes) lies in, of whichever client of this process.
+nb::object device_block_at(std::uintptr_t address, std::uint64_t bytes) {
+    const auto* data = reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+    Block* block = nullptr;
+    bool readonly = false;
+    if (Client::locate(data, bytes, 0, &block, &readonly) == Status::busy) {
+        const GilRelease released;
+        Client::locate(data, bytes, kSlice, &block, &readonly);
+    }
+    if (!block) return nb::none();
+    nb::object found = wrapper_of(block);
+    return block->segment->on_device() ? found : nb::none();
+}
+
 }  // namespace
 
 template <>
@@ -114,6 +130,7 @@ void add_gpu(nb::module_& m) {
     m.attr("TIMELINES") = kTimelines;
     m.attr("TIMELINES_BYTES") = kTimelines * sizeof(Timeline);
     add_result<TimelineFacts>(m);
+    m.def("device_block_at", &device_block_at, nb::arg("address"), nb::arg("nbytes"));
     nb::class_<PyTimelines>(m, "Timelines", nb::is_final())
         .def(nb::init<nb::object>(), nb::arg("group"))
         .def_prop_ro("address", &PyTimelines::address)

@@ -48,15 +48,6 @@ def memory_class() -> Any:
             if all(stream.ptr != known.ptr for known in self.streams):
                 self.streams.append(stream)
 
-        def mark(self) -> tuple[int, int]:
-            """Return (timeline, point) that a receiver has to wait for: the current stream's work so far.
-
-            Raises OwnerDied: the content never arrived here.
-            """
-            stream = cupy.cuda.get_current_stream(self.device)
-            self.check()
-            return self.order.mark(self.device, stream.ptr)
-
         def expect(self, timeline: int, point: int) -> None:
             """Have the current stream wait for a sender's point. Does not block. Raises OwnerDied."""
             stream = cupy.cuda.get_current_stream(self.device)
@@ -104,6 +95,15 @@ def manager_of(native: _native.Client) -> Manager:
 
 
 def block_memory(array: Any) -> Any:
-    """Return the BlockMemory under a CuPy array; None: it has other memory. Does not block."""
+    """Return the BlockMemory that a CuPy array lies in; None: it has other memory. Does not block.
+
+    It is found also if another library of this process has passed the memory on, by DLPack for example.
+    """
     memory = array.data.mem
-    return memory if type(memory) is memory_class() else None
+    if type(memory) is memory_class():
+        return memory
+    if any(stride < 0 for stride in array.strides):  # the array does not begin at its lowest address
+        return None
+    nbytes = array.itemsize + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+    block = _native.device_block_at(array.data.ptr, nbytes) if array.size else None
+    return None if block is None else memory_over(block)

@@ -147,6 +147,13 @@ class Order:
         flush()
         self.collect()
 
+    def close(self) -> None:
+        """Give the timelines back, and end the registration of the table."""
+        for line in self._lines.values():
+            self._timelines.give_back(line)
+        self._lines.clear()
+        driver.current().unregister(self._timelines.address)
+
     def finish(self) -> None:
         """Wait until the streams have reached all points, since other processes wait for them. Blocks."""
         deadline = monotonic() + EXIT_SECONDS
@@ -177,6 +184,17 @@ def of(manager: Manager) -> Order:
                     util.Finalize(None, _finish, exitpriority=100)
                 found = _orders[id(manager)] = manager, Order(manager)
     return found[1]
+
+
+def forget(manager: Manager) -> None:
+    """End the order of a client that leaves its group. Blocks until its streams have reached all points."""
+    found = _orders.get(id(manager))
+    if found is not None and driver.is_in_use():
+        flush()
+        found[1].finish()
+        found[1].collect()
+        found[1].close()
+        del _orders[id(manager)]
 
 
 def _default() -> Order:

@@ -104,6 +104,11 @@ def _create(manager: Manager, device: int, nbytes: int) -> int:
         raise driver.out_of_memory(device, nbytes, holders) from None
 
 
+def leave(manager: Manager) -> None:
+    """Before a client leaves its group: wait for its streams, and end the registration of its table. Blocks."""
+    order.forget(manager)
+
+
 def give_back(manager: Manager, device: int) -> int:
     """Give memory of a device back that this process keeps for later. Returns the number of segments. Blocks a moment."""
     order.of(manager).settle()

@@ -26,7 +26,7 @@ from .._loading import integrate
 from .._loading import load as load_module
 from .._tensor.methods import Tensor
 from ..dtypes import BY_DTYPE, dtype_of
-from ..errors import DTypeError, ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
+from ..errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
 from ..manager import client
 from ..storage import STORAGE_CLASSES, Storage
 from . import reductions
@@ -47,9 +47,7 @@ class _Message(threading.local):
 
 _message = _Message()
 
-_NUMBERS: Final = {dtype.num: dtype for dtype in BY_DTYPE if dtype.isbuiltin == 1}
-"""Element types by NumPy's numbers."""
-
+_messages: Any = None  # shmtensor.gpu.messages, once a tensor on a device was sent or received
 _registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 _reducers: dict[type, Any] = {}
 
@@ -142,40 +140,21 @@ def dump_by_value(native: _native.Client | None, value: Any) -> tuple[bytes, lis
 
 
 def describe_device(array: Any) -> Any:
-    """Describe the array of a tensor on a device for a message, and mark how far its stream has to be. Does not block.
-
-    Returns:
-        None if the array is not on a device; False if it is not in shared memory; else (block, number of the element
-        type, shape, strides and offset in bytes, timeline, point).
-
-    Raises:
-        OwnerDied: its content never arrived here.
-        DTypeError: an element type that messages do not have.
-    """
-    if type(array).__module__.partition(".")[0] != "cupy":
-        return None
-    memory = load_module("gpu.memory").block_memory(array)
-    if memory is None:
-        return False
-    if array.dtype.num not in _NUMBERS:
-        raise DTypeError(f"a tensor of {array.dtype.name} on a GPU cannot be sent; send x.view(a type of that size)")
-    timeline, point = memory.mark()
-    offset = array.data.ptr - memory.ptr if array.size else 0
-    return memory.block, array.dtype.num, array.shape, array.strides, offset, timeline, point
+    """Describe the array of a tensor on a device, for a message: `gpu.messages.describe`; None: it is not on a device."""
+    global _messages
+    if _messages is None:
+        if type(array).__module__.partition(".")[0] != "cupy":
+            return None
+        _messages = load_module("gpu.messages")
+    return _messages.describe(array)
 
 
-def rebuild_device(
-    block: _native.Block, number: int, shape: Any, strides: Any, offset: int, timeline: int, point: int
-) -> Any:
-    """Return the CuPy array that a message describes; this thread's current stream waits for its content.
-
-    Raises:
-        OwnerDied: the sender was killed before the content was computed.
-        DeviceUnavailable: this process cannot use the device.
-    """
-    memory = load_module("gpu.memory").memory_over(block)
-    memory.expect(timeline, point)
-    return memory.array(_NUMBERS[number], shape, strides, offset)
+def rebuild_device(*description: Any) -> Any:
+    """Return the array that a message describes: `gpu.messages.rebuild`."""
+    global _messages
+    if _messages is None:
+        _messages = load_module("gpu.messages")
+    return _messages.rebuild(*description)
 
 
 def load(data: memoryview, buffers: list[Any]) -> Any:

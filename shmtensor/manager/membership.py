@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from errno import EDQUOT
@@ -623,6 +624,9 @@ class Manager:
             raise errors.InvalidArgument(
                 f"cannot leave the group: {held} shared blocks are alive in this process; delete the tensors over them"
             )
+        devices = sys.modules.get("shmtensor.gpu.segments")
+        if devices is not None:
+            devices.leave(self)
         if self._on_close is not None:
             self._on_close(self)
         try:
@@ -633,6 +637,8 @@ class Manager:
         except errors.ManagerError:
             pass  # it has ended; its successor notices the end of this process
         self.native.close()
+        if devices is not None:
+            devices.close_unused(self.native)
 
 
 def _kind_of(reply: protocol.Segment) -> int:
