@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "heap/timelines.hpp"
+#include "python/array.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
 #include "python/results.hpp"
@@ -130,6 +131,10 @@ void add_gpu(nb::module_& m) {
     m.attr("TIMELINES") = kTimelines;
     m.attr("TIMELINES_BYTES") = kTimelines * sizeof(Timeline);
     add_result<TimelineFacts>(m);
+    m.def("is_device_array", [](nb::handle object) { return is_device_array(object.ptr()); }, nb::arg("object").none());
+    m.def(
+        "set_device_arrays", [](nb::handle type, nb::handle module) { set_device_arrays(type.ptr(), module.ptr()); },
+        nb::arg("type"), nb::arg("module"));
     m.def("device_block_at", &device_block_at, nb::arg("address"), nb::arg("nbytes"));
     nb::class_<PyTimelines>(m, "Timelines", nb::is_final())
         .def(nb::init<nb::object>(), nb::arg("group"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..gpu import driver, memory, order, segments
+from ..gpu import arrays, driver, memory, order, segments
 from ..manager import client
 from .protocol import AllocatorStats, Region, require_size
 
@@ -56,6 +57,33 @@ class CudaAllocator:
         """Return the blocks on the device that this process holds, including received ones."""
         now = client.default().native.device_stats(self.context)
         return AllocatorStats(now.blocks, now.nbytes, now.nbytes, now.blocks, now.nbytes, 0, now.free)
+
+
+class PrivateCudaAllocator:
+    """Private memory of one device, which CuPy allocates and keeps for later. Regions are arrays of bytes of CuPy's."""
+
+    __slots__ = ("context",)
+
+    name = "cuda"
+    shared = False
+    context: int
+    """Number of the device."""
+
+    def __init__(self, device: int = 0) -> None:
+        self.context = driver.require_device(device)
+
+    def malloc(self, nbytes: int) -> Region:
+        """Allocate memory with arbitrary content. Raises OutOfMemory."""
+        return arrays.empty(require_size(nbytes, self.name), "uint8", self.context)  # type: ignore[no-any-return]
+
+    def free(self, region: Region) -> None:
+        """Do nothing: the memory goes back to CuPy's pool with the last array over it. Does not block."""
+
+
+@cache
+def of(device: int, shared: bool) -> CudaAllocator | PrivateCudaAllocator:
+    """Return the allocator of shared, or of private, memory of a device."""
+    return CudaAllocator(device) if shared else PrivateCudaAllocator(device)
 
 
 def allocate(device: int, nbytes: int) -> Any:

@@ -10,6 +10,7 @@ from typing import IO, Any, Final, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
 from ..allocators import MapAllocator, default_allocator
 from ..allocators.lease import lease
 from ..allocators.protocol import Allocator
@@ -56,7 +57,8 @@ class Content(StorageBase):
         """
         if isinstance(index, slice):
             return self._part(index)
-        return self._flat.item(self._position(index))
+        at = self._position(index)
+        return self._flat[at].item() if self._is_on_device() else self._flat.item(at)
 
     def __setitem__(self, index: int | slice, value: Any) -> None:
         """Write an element, or a slice from a value, sequence, array or storage.
@@ -71,6 +73,8 @@ class Content(StorageBase):
         """
         self._require_writable("writing to")
         target = self._flat[index] if isinstance(index, slice) else self._position(index)
+        if self._is_on_device():
+            value = load("gpu.arrays").operand(value._flat if isinstance(value, StorageBase) else value, self._flat)
         try:
             if isinstance(target, int):
                 self._flat[target] = value
@@ -104,9 +108,14 @@ class Content(StorageBase):
         return part
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._flat.item(i) for i in range(self.size()))
+        flat = self._flat
+        if self._is_on_device():
+            flat = load("gpu.arrays").to_host(flat)
+        return (flat.item(i) for i in range(self.size()))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if self._is_on_device():
+            raise DTypeError(f"{self._describe()} cannot be an array of NumPy's; copy it to the host first: cpu()")
         return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
     # -- from what exists ---------------------------------------------------------------------------------------------
@@ -210,7 +219,7 @@ class Content(StorageBase):
 
     def tolist(self) -> list[Any]:
         """Return all elements as Python values. Does not block."""
-        values: list[Any] = self._flat.tolist()
+        values: list[Any] = self.cpu()._flat.tolist()  # type: ignore[attr-defined]
         return values
 
     def fill_(self, value: Any) -> Self:
@@ -232,8 +241,18 @@ class Content(StorageBase):
             DTypeError: values that cannot be converted.
         """
         self._require_writable("copying to")
+        if isinstance(source, StorageBase) and (source._is_on_device() or self._is_on_device()):
+            self._require_size(source.size(), "elements", self.size())
+            arrays = load("gpu.arrays")
+            if self._is_on_device():
+                self._flat[...] = arrays.operand(source._flat, self._flat)
+                return self
+            source = arrays.to_host(source._flat)
         values = flat_values(source, self._dtype)
         self._require_size(values.size, "elements", self.size())
+        if self._is_on_device():
+            load("gpu.arrays").copy_in(self._flat, values)
+            return self
         np.copyto(self._flat, values, casting="unsafe")
         return self
 
@@ -261,7 +280,9 @@ class Content(StorageBase):
             )
 
     def clone(self) -> Self:
-        """Return a copy in private memory. Does not block. Raises OutOfMemory."""
+        """Return a copy in private memory, on the same device. Does not block. Raises OutOfMemory."""
+        if self._is_on_device():
+            return self._over_device(self._flat.copy())  # type: ignore[return-value]
         copy = type(self)(self.size())
         np.copyto(copy._flat, self._flat)
         return copy
