@@ -765,9 +765,10 @@ bool overlaps(PyObject* object, bool* result) {
 }
 
 bool kind_of(PyObject* object, ElementKind* kind) {
-    PyArrayObject* array = as_array(object);
-    if (!array) return false;
-    PyArray_Descr* descr = PyArray_DESCR(array);
+    const Ref dtype = is_device_array(object) ? device_dtype(object) : Ref();
+    PyArrayObject* array = dtype ? nullptr : as_array(object);
+    if (!dtype && !array) return false;
+    PyArray_Descr* descr = dtype ? reinterpret_cast<PyArray_Descr*>(dtype.get()) : PyArray_DESCR(array);
     const bool own = is_number(descr->type_num) && PyArray_ISNBO(descr->byteorder);
     *kind = {own ? descr->kind : '\0', static_cast<int>(PyDataType_ELSIZE(descr)), descr->typeobj->tp_name};
     return true;

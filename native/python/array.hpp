@@ -126,7 +126,7 @@ struct ElementKind {
     int bytes;
     const char* name;
 };
-// TypeError when it is no ndarray. False with an exception set.
+// Also on a device. TypeError when it is no array. False with an exception set.
 bool kind_of(PyObject* array, ElementKind* kind);
 // The dtype of such a number, or of a type of ml_dtypes (else ImportError, or AttributeError where that is older): a
 // new reference, or nullptr with an exception set.

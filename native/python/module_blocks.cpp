@@ -71,6 +71,8 @@ bool array_overlaps(nb::handle array) {
 }
 
 nb::object strided(nb::handle array, nb::handle shape, nb::handle strides, Py_ssize_t offset) {
+    if (is_device_array(array.ptr()))
+        return nb::module_::import_("shmtensor.gpu.arrays").attr("strided")(array, shape, strides, offset);
     return taken(strided_view(array.ptr(), shape.ptr(), strides.ptr(), offset));
 }
 

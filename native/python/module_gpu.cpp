@@ -131,6 +131,7 @@ void add_gpu(nb::module_& m) {
     m.attr("TIMELINES") = kTimelines;
     m.attr("TIMELINES_BYTES") = kTimelines * sizeof(Timeline);
     add_result<TimelineFacts>(m);
+    m.def("has_device_arrays", [] { return device_module != nullptr; });
     m.def("is_device_array", [](nb::handle object) { return is_device_array(object.ptr()); }, nb::arg("object").none());
     m.def(
         "set_device_arrays", [](nb::handle type, nb::handle module) { set_device_arrays(type.ptr(), module.ptr()); },

@@ -79,6 +79,11 @@ def part_of(flat: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any
     return over(flat.data.mem, shape, dtype, address_of(flat) - flat.data.mem.ptr + offset, strides)
 
 
+def strided(array: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
+    """Return a view of an array with other sizes and strides, from a byte after its first element on. Raises ValueError."""
+    return part_of(array, shape, array.dtype, offset, strides)
+
+
 def to_host(array: Any) -> NDArray[Any]:
     """Copy to the processor's memory. Blocks until the device has done it. Raises OwnerDied: it never arrived whole."""
     found: NDArray[Any] = module().asnumpy(array)
