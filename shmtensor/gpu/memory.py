@@ -28,7 +28,6 @@ def memory_class() -> Any:
 
         block: _native.Block
         order: Order
-        device: int
         pending: tuple[int, int] | None
         """The timeline and point of the sender, until they are known to have been reached."""
         streams: list[Any]
@@ -50,7 +49,7 @@ def memory_class() -> Any:
 
         def expect(self, timeline: int, point: int) -> None:
             """Have the current stream wait for a sender's point. Does not block. Raises OwnerDied."""
-            stream = cupy.cuda.get_current_stream(self.device)
+            stream = cupy.cuda.get_current_stream(self.device_id)
             if self.order.wait(timeline, point, stream.ptr):
                 self.pending = timeline, point
             self.record(stream)
@@ -61,10 +60,10 @@ def memory_class() -> Any:
                 self.pending = None
 
         def __del__(self) -> None:
-            block = self.__dict__.get("block")  # missing if it was never made whole
-            if block is not None and driver.is_in_use():
-                for stream in self.streams:
-                    order.keep_until_done(block, self.device, stream)
+            own = vars(self)  # without what is missing if it was never made whole
+            if "streams" in own and driver.is_in_use():
+                for stream in own["streams"]:
+                    order.keep_until_done(own["block"], self.device_id, stream)
 
     return BlockMemory
 
@@ -80,7 +79,6 @@ def memory_over(block: _native.Block) -> Any:
     memory = memory_class()(block.address, block.nbytes, None, device)
     memory.block = block
     memory.order = order.of(manager_of(block.client))
-    memory.device = device
     memory.pending = None
     memory.streams = [cupy.cuda.get_current_stream(device)]
     _memories[id(block)] = memory

@@ -46,7 +46,7 @@ def describe(array: Any) -> Any:
         raise DTypeError(f"a tensor of {dtype.name} on a GPU cannot be sent; view it as integers of that size")
     if memory.pending is not None:
         memory.check()
-    device = memory.device
+    device = memory.device_id
     timeline, point = memory.order.mark(device, get_current_stream(device).ptr)
     offset = start.ptr - memory.ptr if array.size else 0
     return memory.block, dtype.num, array.shape, array.strides, offset, timeline, point

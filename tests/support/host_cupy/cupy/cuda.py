@@ -35,6 +35,11 @@ class BaseMemory:
     size: int
     device_id: int
 
+    @property
+    def device(self) -> Device:
+        """The device; it cannot be set."""
+        return Device(self.device_id)
+
 
 class UnownedMemory(BaseMemory):
     """Memory that somebody else allocated."""
