@@ -145,7 +145,7 @@ class LocalIterator:
             some = listed(keys)
             step = len(some) if epoch.task.finishes or not loads_many(epoch.task.dataset) else many_size(len(some))
             if layout is not None:
-                made = layout.empty(len(some), shared=False)
+                made = slots.empty(layout, len(some), shared=False)
             arrays = Layout.arrays(made)
             samples, fits = [], layout is not None
             for first in range(0, len(some), max(1, step)):

@@ -19,6 +19,7 @@ from .datasets import IterableDataset
 from .fetching import Item, Task
 from .iteration import Epoch, LocalIterator, WorkerIterator
 from .outputs import converter
+from .pinning import PinnedConversion, pinning_for
 from .pipeline import Pipeline, Slots
 from .randoms import Reseeding, draw_seed
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -52,7 +53,8 @@ class DataLoader(Generic[T_co]):
         batch_sampler: gives lists of keys, one for each batch.
         num_workers: processes that load; 0: the program's own.
         collate_fn: makes a batch of a list of samples, in the worker; default `default_collate`'s result.
-        pin_memory: with output="torch" and a GPU, batches are copied to pinned memory.
+        pin_memory: batches are in pinned memory, from which a GPU copies fast and without waiting: workers write straight
+            into it. Without a GPU there is a warning, and no effect.
         drop_last: whether a last batch of fewer samples is left out.
         timeout: seconds to wait for a batch; 0: no bound.
         worker_init_fn: called with the worker's number at its start.
@@ -60,7 +62,7 @@ class DataLoader(Generic[T_co]):
         generator: what the seed is drawn from; default `shmtensor.default_generator`.
         prefetch_factor: batches loaded ahead for each worker; default 2.
         persistent_workers: whether workers stay for further epochs.
-        pin_memory_device: not used.
+        pin_memory_device: "cuda", or "" for the same.
         in_order: whether batches come in order; else as they are complete.
         output: what tensors of a batch are: "shmtensor" (the default), "numpy", "torch" or "jax". Nothing is copied.
         threads: that load samples in each worker, for decoders that release the GIL.
@@ -130,9 +132,12 @@ class DataLoader(Generic[T_co]):
     def _set_tools(self) -> None:
         """Make what is not pickled."""
         self._context = _context(self.multiprocessing_context, self.num_workers)
-        self._convert = converter(self.output, self.pin_memory)
+        self._convert = converter(self.output)
+        pinning = pinning_for(self.pin_memory, self.pin_memory_device)
+        if pinning is not None:
+            self._convert = PinnedConversion(pinning, self._convert)
         self._iterator: Callable[[], Any] = _nothing
-        self._slots = Slots(self.max_bytes)
+        self._slots = Slots(self.max_bytes, pinning)
         self._reader_slots = Slots(None)
         self._pipelines: dict[str, Pipeline] = {}
         self._lock = threading.RLock()  # of `iter()`
@@ -330,7 +335,8 @@ class DataLoader(Generic[T_co]):
             self.dataset, 1 if with_batches else self.batch_size, shuffle=self._own_sampler is not None or None,
             sampler=None if own or with_batches else self.sampler,
             batch_sampler=self.batch_sampler if with_batches else None, num_workers=num_workers,
-            collate_fn=self.collate_fn, pin_memory=self.pin_memory, drop_last=self.drop_last, timeout=self.timeout,
+            collate_fn=self.collate_fn, pin_memory=self.pin_memory,
+            pin_memory_device=self.pin_memory_device, drop_last=self.drop_last, timeout=self.timeout,
             worker_init_fn=self.worker_init_fn,
             multiprocessing_context=self.multiprocessing_context if num_workers else None,
             prefetch_factor=prefetch_factor, persistent_workers=num_workers > 0, in_order=self.in_order,

@@ -31,6 +31,7 @@ from .fetching import (
 )
 from .layouts import Layout, layout_of
 from .outputs import arrays_in, bounded, converted, detached
+from .pinning import Pinning
 from .state import Portion, listed
 from .stats import Counts
 from .workers import Crew, Member
@@ -59,15 +60,20 @@ class Slots:
         max_bytes: of batches that are loaded or held; None: no bound.
         promised: batches of an epoch, as `len()` of the loader told the program of a stream; None: it has not.
         largest: bytes of the largest batch so far that was not in slots alone; None: there was none.
+
+    Args:
+        max_bytes: as the attribute.
+        pinning: makes slots in pinned memory; None: they are in other memory.
     """
 
-    def __init__(self, max_bytes: int | None) -> None:
+    def __init__(self, max_bytes: int | None, pinning: Pinning | None = None) -> None:
         self.layout: Layout | None = None
         self.counts = Counts()
         self.max_bytes = max_bytes
         self.promised: int | None = None
         self.largest: int | None = None
         self._misfits = 0
+        self._pinning = pinning
 
     @property
     def is_unknown(self) -> bool:
@@ -131,11 +137,18 @@ class Slots:
         if not self.admit(self.need(self.layout, length), loading, may_wait):
             return None
         try:
-            return tuple(self.layout.empty(length))
+            return tuple(self.empty(self.layout, length))
         except OutOfMemory:
             if may_wait:
                 return None
             raise
+
+    def empty(self, layout: Layout, length: int, shared: bool = True) -> list[Tensor]:
+        """Make slots without looking at `max_bytes`: pinned ones, else in shared or in private memory. Raises as `empty`."""
+        if self._pinning is None:
+            return layout.empty(length, shared)
+        make = self._pinning.empty
+        return [make((length, *shape), dtype) for shape, dtype in zip(layout.shapes, layout.dtypes, strict=True)]
 
 
 @dataclass(eq=False)
