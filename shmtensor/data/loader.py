@@ -19,7 +19,7 @@ from .datasets import IterableDataset
 from .fetching import Item, Task
 from .iteration import Epoch, LocalIterator, WorkerIterator
 from .outputs import converter
-from .pinning import PinnedConversion, pinning_for
+from .pinning import pinning_for
 from .pipeline import Pipeline, Slots
 from .randoms import Reseeding, draw_seed
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -133,11 +133,8 @@ class DataLoader(Generic[T_co]):
         """Make what is not pickled."""
         self._context = _context(self.multiprocessing_context, self.num_workers)
         self._convert = converter(self.output)
-        pinning = pinning_for(self.pin_memory, self.pin_memory_device)
-        if pinning is not None:
-            self._convert = PinnedConversion(pinning, self._convert)
         self._iterator: Callable[[], Any] = _nothing
-        self._slots = Slots(self.max_bytes, pinning)
+        self._slots = Slots(self.max_bytes, pinning_for(self.pin_memory, self.pin_memory_device))
         self._reader_slots = Slots(None)
         self._pipelines: dict[str, Pipeline] = {}
         self._lock = threading.RLock()  # of `iter()`

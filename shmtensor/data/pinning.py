@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..errors import InvalidArgument, ShmTensorError
 
 
 class Pinning:
-    """The pinned blocks of one loader, used again and again, and what is copied into them.
+    """The pinned blocks of one loader, used again and again. It can be called as a conversion of batches: into these.
 
     A batch's block is used again after its last tensor or array, here and in other processes, and after the copies that
     read it (`gpu.registered`).
@@ -34,7 +33,7 @@ class Pinning:
             size *= n
         return _tensor(self._pool.allocate(size).array(dtype, shape), None, SETTLED)
 
-    def pinned(self, tensor: Tensor) -> Tensor:
+    def __call__(self, tensor: Tensor) -> Tensor:
         """The tensor, or a copy of it in pinned memory. Raises as `empty`."""
         if not tensor.numel() or tensor.storage().is_pinned():
             return tensor
@@ -43,25 +42,14 @@ class Pinning:
         np.copyto(copy._live(), array)
         return copy
 
-    def pinned_torch(self, tensor: Any) -> Any:
+    def theirs(self, tensor: Any) -> Any:
         """A torch tensor of the CPU in pinned memory; others as they are."""
         with suppress(ShmTensorError, BufferError, RuntimeError, TypeError):  # sparse, of another device, ...
             ours = from_torch(tensor.detach())
-            pinned = self.pinned(ours)
+            pinned = self(ours)
             if pinned is not ours:
                 return importlib.import_module("torch").from_dlpack(pinned).requires_grad_(tensor.requires_grad)
         return tensor
-
-
-class PinnedConversion:
-    """Conversion of a batch's tensors for the program, which are pinned before. `theirs` takes torch's tensors."""
-
-    def __init__(self, pinning: Pinning, convert: Callable[[Tensor], Any]) -> None:
-        self._pinning, self._convert = pinning, convert
-        self.theirs = pinning.pinned_torch
-
-    def __call__(self, tensor: Tensor) -> Any:
-        return self._convert(self._pinning.pinned(tensor))
 
 
 def pinning_for(pin_memory: bool, device: str) -> Pinning | None:

@@ -15,12 +15,16 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from typing import Any, Final
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import _native
 from ..errors import DeviceUnavailable, OutOfMemory
 from ..manager import client
 from . import driver, order
+
+if TYPE_CHECKING:
+    from ..manager.membership import Manager
 
 PAGED_FROM: Final = 64 << 10
 """Blocks from this size on (bytes) begin at a page, and share none with others."""
@@ -28,6 +32,8 @@ WASTE: Final = 2
 """A block of a pool is used for a request if it is at most this many times as large."""
 RECENT: Final = 64
 """Blocks of a pool that were not used for so many requests are given back when it grows."""
+FORK_SECONDS: Final = 0.05
+"""A child that is forked holds the free blocks of pools until it runs, and they are waited for so long."""
 _PAGE: Final = 4096
 
 
@@ -52,6 +58,7 @@ class Registration:
 _registrations: Final[weakref.WeakValueDictionary[int, Registration]] = weakref.WeakValueDictionary()
 """By address of the block."""
 _registering = threading.RLock()
+_forked_at = -FORK_SECONDS
 _is_refused = False  # the warning was given
 
 
@@ -166,6 +173,9 @@ class PinnedPool:
             if found is None and self._entries:
                 order.of(client.default()).settle()
                 found = self._free(need)
+            while found is None and self._entries and monotonic() - _forked_at < FORK_SECONDS:
+                sleep(0.0005)
+                found = self._free(need)
             return self._grown(need) if found is None else found
 
     def _free(self, need: int) -> _native.Block | None:
@@ -195,6 +205,8 @@ class PinnedPool:
     def trim(self, before: int | None = None) -> int:
         """Give free blocks back: those that were not used since a request, or all. Returns their number of bytes."""
         with self._lock:
+            if before is None and self._entries and driver.is_in_use():
+                order.of(client.default()).settle()
             kept, freed = [], 0
             for entry in self._entries:
                 is_old = before is None or entry.request < before
@@ -230,10 +242,18 @@ _pools: Final[weakref.WeakSet[PinnedPool]] = weakref.WeakSet()
 
 def trim() -> int:
     """Give the free blocks of all pools back. Returns their number of bytes."""
-    pools = [pool for pool in list(_pools) if pool.nbytes]
-    if pools and driver.is_in_use():
-        order.of(client.default()).settle()
-    return sum(pool.trim() for pool in pools)
+    return sum(pool.trim() for pool in list(_pools))
+
+
+def leave(manager: Manager) -> None:
+    """Before a client leaves its group: wait for its streams, and give free blocks back. Blocks."""
+    trim()
+    order.forget(manager)
+
+
+def _note_fork() -> None:
+    global _forked_at
+    _forked_at = monotonic()
 
 
 def _after_fork() -> None:
@@ -245,4 +265,4 @@ def _after_fork() -> None:
     _registrations.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_parent=_note_fork, after_in_child=_after_fork)

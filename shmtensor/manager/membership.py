@@ -621,7 +621,7 @@ class Manager:
         """Leave the group: release everything and unmap it. Raises InvalidArgument while Blocks are alive."""
         pinned = sys.modules.get("shmtensor.gpu.registered")
         if pinned is not None:
-            pinned.trim()
+            pinned.leave(self)
         held = self.native.stats().blocks
         if held:
             raise errors.InvalidArgument(
