@@ -21,6 +21,7 @@ from .iteration import Epoch, LocalIterator, WorkerIterator
 from .outputs import converter
 from .pinning import pinning_for
 from .pipeline import Pipeline, Slots
+from .prefetching import Prefetched
 from .randoms import Reseeding, draw_seed
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .state import Portion, Progress, order_of, portions, progress_of, set_order, stream_portions
@@ -340,6 +341,26 @@ class DataLoader(Generic[T_co]):
             output=self.output, threads=self.threads, max_bytes=max_bytes, seed=self.seed, reseed=self.reseed,
             on_worker_death=self.on_worker_death,
         )  # fmt: skip
+
+    def prefetch_to(self, device: Any = "cuda") -> Iterator[T_co]:
+        """Begin an epoch whose batches are on a GPU: the next one is copied while the program computes with the last.
+
+        Tensors, ours or torch's, are copied on a stream of their own. A batch is safe to use on the stream that is current
+        where it is handed out. Copies overlap with computing if the loader has pin_memory=True. `state_dict()` counts
+        the batch that is being copied as handed out.
+
+        Args:
+            device: "cuda", or "cuda:1" and so on.
+
+        Raises:
+            DeviceUnavailable: no GPU can be used; the message says why.
+            InvalidArgument: there is no such GPU; the loader's output is arrays, "numpy" or "jax".
+        """
+        if self.output not in ("shmtensor", "torch"):
+            raise InvalidArgument(
+                f"prefetch_to copies tensors, and this loader gives output={self.output!r}; use 'shmtensor' or 'torch'"
+            )
+        return Prefetched(self, device)
 
     def progress(self, file: TextIO | None = None, seconds: float = 0.5) -> Iterator[T_co]:
         """The batches of an epoch, with a status line that is updated: `for batch in loader.progress()`.
