@@ -1037,6 +1037,25 @@ def set_tracing(mode: int, /) -> int:
     """Set whether operations record where they are called (1), and NaN is an error as well (2). Return the old mode."""
 
 @final
+class BlockUse:
+    """A use of a block of this process that has no memoryview and no array: it keeps the block, whose `Block` may end.
+
+    The owner of memory that is used again gives the block out by `renew`, and its uses end as those of any block.
+    """
+    def __init__(self, block: Block) -> None: ...
+    def again(self) -> BlockUse:
+        """Return one more use of the same block."""
+    def renew(self) -> Block | None:
+        """Return the block with a new generation, as if it was freed and allocated. Does not block.
+
+        None: it has another user, in this process or in another one, or its segment is locked at the moment.
+        """
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
 class View:
     """A block with restricted access (docs/sharing.md). Supports the buffer protocol (writable if LENT or PERSONAL).
 

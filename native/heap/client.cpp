@@ -436,6 +436,15 @@ void Client::share(Block& block) {
     ++block.users;
 }
 
+bool Client::renew(Block& block) {
+    const std::lock_guard guard(private_);
+    SegmentMetadata& metadata = block.segment->metadata;
+    if (!may_touch() || block.users != 1 || !metadata.lock(slot_, kMoment)) return false;
+    const bool renewed = metadata.renew(block.index, &block.generation);
+    metadata.unlock();
+    return renewed;
+}
+
 // pre: private lock held. False: the metadata was busy, and the hold ends later.
 bool Client::end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms) {
     if (!s.metadata.lock(slot_, patience_ms)) {

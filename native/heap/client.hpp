@@ -105,6 +105,9 @@ class Client {
     Status keep(const Block& block, bool kept, unsigned patience_ms);
     void release(Block* block);  // one user less; waits a moment at most for another process
     void share(Block& block);    // one user more
+    // Give a block a new generation if it has no other user, here or in another process. False: it has, or the metadata
+    // is busy.
+    bool renew(Block& block);
 
     // A hold of ours for a message on its way into a ring: the ring takes it, or drop() ends it.
     Status lend(const Block& block, std::uint32_t mark, unsigned patience_ms, MessageHold* hold);

@@ -281,6 +281,14 @@ bool SegmentMetadata::is_live(std::uint32_t index, std::uint32_t generation) con
     return find_live(index, generation, &offset, &size);
 }
 
+bool SegmentMetadata::renew(std::uint32_t index, std::uint32_t* generation) {
+    BlockRecord& r = block(index);
+    if (r.count.load(std::memory_order_relaxed) != 1) return false;
+    *generation = r.generation.load(std::memory_order_relaxed) + 1;
+    r.generation.store(*generation, std::memory_order_relaxed);  // one store, so that there is nothing to undo
+    return true;
+}
+
 bool SegmentMetadata::find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset,
                                 std::uint64_t* size) const {
     if (index >= std::min(header().blocks_high.load(std::memory_order_relaxed), shape_.blocks)) return false;

@@ -84,6 +84,9 @@ class SegmentMetadata {
     bool redeem(std::uint32_t hold, std::uint32_t mark, std::uint32_t index, std::uint32_t slot);
     bool is_ticket(std::uint32_t hold, std::uint32_t mark, std::uint32_t index) const;
     bool is_live(std::uint32_t index, std::uint32_t generation) const;
+    // A new generation for a live block, as if it had been freed and made again: older handles are refused from now on.
+    // False, and nothing is done: it has more than one hold.
+    bool renew(std::uint32_t index, std::uint32_t* generation);
     // Where a live block lies, checked and then not read again. False when it is not live.
     bool find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset, std::uint64_t* size) const;
     // Whether an entry or a record may ever have been written.

@@ -95,6 +95,34 @@ void add_block(nb::module_& m) {
              nb::arg("strides") = nb::none());
 }
 
+// A user of a block that is not its wrapper: the memory stays this process's also after the last array over it.
+class PyBlockUse {
+   public:
+    explicit PyBlockUse(PyBlock& of) : block_(of.block) { block_->client->share(*block_); }
+    PyBlockUse(const PyBlockUse& other) : block_(other.block_) { block_->client->share(*block_); }
+    PyBlockUse& operator=(const PyBlockUse&) = delete;
+    ~PyBlockUse() { block_->client->release(block_); }
+
+    nb::object renew() {
+        if (!block_->client->renew(*block_)) return nb::none();
+        block_->client->share(*block_);
+        return wrapper_of(block_);
+    }
+    const Block& block() const { return *block_; }
+
+   private:
+    Block* block_;
+};
+
+void add_block_use(nb::module_& m) {
+    nb::class_<PyBlockUse>(m, "BlockUse", nb::is_final())
+        .def(nb::init<PyBlock&>(), nb::arg("block"))
+        .def("again", [](PyBlockUse& u) { return PyBlockUse(u); })
+        .def("renew", &PyBlockUse::renew)
+        .def_prop_ro("address", [](PyBlockUse& u) { return reinterpret_cast<std::uintptr_t>(u.block().data()); })
+        .def_prop_ro("nbytes", [](PyBlockUse& u) { return u.block().bytes; });
+}
+
 void add_view(nb::module_& m) {
     m.attr("VIEW_LENT") = static_cast<int>(ViewKind::lent);
     m.attr("VIEW_READONLY") = static_cast<int>(ViewKind::readonly);
@@ -115,6 +143,7 @@ void add_view(nb::module_& m) {
 
 void add_blocks(nb::module_& m) {
     add_block(m);
+    add_block_use(m);
     add_view(m);
     m.def(
         "sample_blocks", [](std::uint32_t every, const nb::object& note) { sample_blocks(every, note.ptr()); },

@@ -47,11 +47,12 @@ def is_pinned(self: Tensor) -> bool:
 
 @composed(function=False)
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """Itself if its memory is pinned, else a copy in pinned memory: `Storage.pin_memory`, which has the errors."""
-    if self.is_pinned():
-        return self
+    """Itself if its memory is pinned or can be, else a copy in pinned memory: `Storage.pin_memory`, which has the errors."""
     if is_device_array(self._array):
         raise InvalidArgument(f"pin_memory of a tensor on {self.device}; only memory of the host is pinned")
+    storage = self.storage()
+    if storage.is_pinned() or (storage.is_shared() and storage.pin_memory(device) is storage):
+        return self
     whole = clone(self.detach())
     return Tensor._rebuild(whole.storage().pin_memory(), 0, whole.shape, whole.stride(), self.requires_grad)
 

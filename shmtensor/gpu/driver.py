@@ -116,6 +116,14 @@ class Driver(Protocol):
         """End that. Copies that use it must have ended."""
         ...
 
+    def host_allocate(self, nbytes: int) -> int:
+        """Allocate pinned host memory, for all devices of this process; returns its address."""
+        ...
+
+    def host_free(self, address: int) -> None:
+        """Free it. Copies that use it must have ended."""
+        ...
+
     def device_pointer(self, address: int) -> int:
         """The address by which devices reach registered host memory."""
         ...
@@ -286,6 +294,17 @@ class LibCuda:
 
     def unregister(self, address: int) -> None:
         self._in_context(next(iter(self._contexts), 0), "cuMemHostUnregister", _PTR(address))
+
+    def host_allocate(self, nbytes: int) -> int:
+        found = _PTR()
+        self._in_context(
+            next(iter(self._contexts), 0), "cuMemHostAlloc", ctypes.byref(found), _SIZE(nbytes),
+            ctypes.c_uint(_PORTABLE_AND_MAPPED),
+        )  # fmt: skip
+        return found.value or 0
+
+    def host_free(self, address: int) -> None:
+        self._in_context(next(iter(self._contexts), 0), "cuMemFreeHost", _PTR(address))
 
     def device_pointer(self, address: int) -> int:
         found = _U64()

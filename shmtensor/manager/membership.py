@@ -619,6 +619,9 @@ class Manager:
 
     def close(self) -> None:
         """Leave the group: release everything and unmap it. Raises InvalidArgument while Blocks are alive."""
+        pinned = sys.modules.get("shmtensor.gpu.registered")
+        if pinned is not None:
+            pinned.leave(self)
         held = self.native.stats().blocks
         if held:
             raise errors.InvalidArgument(

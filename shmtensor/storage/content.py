@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
@@ -11,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._loading import load
+from .._native import VIEW_LENT
 from ..allocators import MapAllocator, default_allocator
 from ..allocators.lease import lease
 from ..allocators.protocol import Allocator
 from ..dtypes import require_same
-from ..errors import DeviceUnavailable, DTypeError, IndexOutOfRange, InvalidArgument, LayoutError, type_name
-from . import regions
+from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError, type_name
 from .arguments import integer
 from .base import StorageBase
 from .regions import (
@@ -27,6 +28,7 @@ from .regions import (
     flat_values,
     owner_of,
     put_bytes,
+    shared_block,
     shared_by,
     unfit,
 )
@@ -310,23 +312,37 @@ class Content(StorageBase):
 
     def is_pinned(self) -> bool:
         """Whether the memory is page-locked for copies to a GPU. Does not block."""
-        return getattr(self._allocator, "pinned", False) is True
+        if getattr(self._allocator, "pinned", False) is True:
+            return True
+        registered = sys.modules.get("shmtensor.gpu.registered")
+        return registered is not None and registered.is_registered(getattr(self._region, "address", 0))
 
-    def pin_memory(self) -> Self:
-        """Return this storage if it is pinned, else a copy in page-locked memory. Does not block.
+    def pin_memory(self, device: Any = "cuda") -> Self:
+        """Return the elements in page-locked memory: this storage if it is pinned or can be, else a copy.
+
+        Shared memory of 64 KiB or more is pinned where it is, until this process does not use it any more; if the driver
+        refuses that, there is a warning, and the memory stays as it is. Other memory is copied into private memory.
+        Initialises CUDA if that was not done.
+
+        Args:
+            device: as in torch, where it is deprecated; it must be a GPU.
 
         Raises:
-            DeviceUnavailable: CUDA is not available.
-            OutOfMemory: no memory.
+            DeviceUnavailable: this process cannot use a GPU; the message says why.
+            OutOfMemory: no memory for the copy.
+            InvalidArgument: another kind of device.
         """
+        if device is not None and not str(device).startswith("cuda"):
+            raise InvalidArgument(f"memory is pinned for copies to a GPU, and not to device {str(device)!r}")
         if self.is_pinned():
             return self
-        if regions.pinned_allocator is None:
-            raise DeviceUnavailable(
-                "pinned memory needs CUDA, which is not available: it requires an NVIDIA GPU, its driver "
-                "(libcuda.so.1) and the extra shmtensor[cuda]; without them, use the storage itself"
-            )
-        return type(self)(self, allocator=regions.pinned_allocator)
+        block, kind = shared_block(self._region)
+        if block is not None and kind in (0, VIEW_LENT):
+            registered = load("gpu.registered")
+            if block.nbytes >= registered.PAGED_FROM:
+                registered.pin(block)
+                return self
+        return type(self)(self, allocator=load("allocators.pinned").cuda_host_allocator)
 
     def add_finalizer(self, function: Callable[..., object], *arguments: Any) -> weakref.finalize[..., Any]:
         """Call `function(*arguments)` when the current memory of this storage is freed. Does not block.

@@ -74,12 +74,12 @@ def empty_cache() -> int:
     Raises:
         ClientUnavailable: see `shmtensor.errors`.
     """
+    pinned = sys.modules.get("shmtensor.gpu.registered")
+    if pinned is not None:
+        pinned.trim()
     client = sys.modules.get("shmtensor.manager.client")
     return client.trim() if client else 0
 
-
-pinned_allocator: Allocator | None = None
-"""The allocator of `pin_memory`, with `pinned` True. Set by the CUDA part if there is a GPU."""
 
 moving: Final = threading.RLock()
 """Guards moves and creation of storages. Re-entrant, because a finalizer may run while it is held."""

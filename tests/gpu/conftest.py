@@ -15,6 +15,18 @@ _HOST = HostDriver(devices=2)
 
 
 @pytest.fixture
+def either() -> Iterator[None]:
+    """The driver of a GPU where there is one, else one over host memory with two devices."""
+    has_gpu = not driver.status()
+    if not has_gpu:
+        driver.use(_HOST)
+    yield
+    if not has_gpu:
+        _HOST.reset()
+        driver.use(None)
+
+
+@pytest.fixture
 def host() -> Iterator[HostDriver]:
     """A driver over host memory, with two devices, also where there is a GPU: it can be told what to do."""
     driver.use(_HOST)

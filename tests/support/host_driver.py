@@ -37,6 +37,7 @@ class HostDriver:
         self._handles: dict[int, tuple[int, int, int]] = {}  # handle -> (descriptor, bytes, device or -1)
         self._mapped: dict[int, tuple[mmap.mmap, int, int]] = {}  # address -> (mapping, bytes, device or -1)
         self._registered: dict[int, int] = {}
+        self._host: dict[int, mmap.mmap] = {}
         self._next = 1
         self._held: dict[int, list[tuple[int, int]]] = {}  # stream -> words to be written
         self._lock = threading.RLock()
@@ -169,6 +170,24 @@ class HostDriver:
         self._enter("cuMemHostUnregister")
         if self._registered.pop(address, None) is None:
             raise DriverError("cuMemHostUnregister", driver.NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED")
+
+    def host_allocate(self, nbytes: int) -> int:
+        self._enter("cuMemHostAlloc")
+        if not nbytes:
+            raise DriverError("cuMemHostAlloc", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
+        if self.memory_limit is not None and sum(self._registered.values()) + nbytes > self.memory_limit:
+            raise DriverError("cuMemHostAlloc", driver.OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY")
+        memory = mmap.mmap(-1, nbytes)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._host[address] = memory
+        self._registered[address] = nbytes
+        return address
+
+    def host_free(self, address: int) -> None:
+        self._enter("cuMemFreeHost")
+        if self._host.pop(address, None) is None:
+            raise DriverError("cuMemFreeHost", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
+        del self._registered[address]
 
     def device_pointer(self, address: int) -> int:
         self._enter("cuMemHostGetDevicePointer")
