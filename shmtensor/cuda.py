@@ -13,7 +13,6 @@ from typing import Any
 
 from ._loading import load as _load
 from ._missing import suggest as _suggest
-from .devices import Device
 from .devices import device_of as _device_of
 from .errors import InvalidArgument
 from .gpu import driver as _driver
@@ -149,7 +148,7 @@ def Stream(device: Any = None, priority: int = 0) -> Any:  # noqa: N802 - torch'
         return _runtime().Stream(non_blocking=True, priority=priority)
 
 
-def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:  # noqa: N802
+def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
     """A new event, CuPy's."""
     return _runtime().Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess)
 

@@ -22,7 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._loading import load
-from .._native import TensorBase, count_change, is_device_array, is_recorded, overlaps, own_counter, set_output, share_counter
+from .._native import (
+    TensorBase,
+    count_change,
+    is_device_array,
+    is_recorded,
+    overlaps,
+    own_counter,
+    set_output,
+    share_counter,
+)
 from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
 from ..allocators.default import out_of_heap

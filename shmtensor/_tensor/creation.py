@@ -496,7 +496,6 @@ def converted(xp: Module, x: Array, dtype: Any, memory_format: Any = None) -> Ar
         return x.astype(dtype)
 
 
-
 def _moved_back(g: Tensor, source: Device) -> Tensor:
     return moved(g, source, g.device, False)
 

@@ -252,9 +252,7 @@ class LibCuda:
 
     def export(self, handle: int) -> int:
         descriptor = ctypes.c_int(-1)
-        self._call(
-            "cuMemExportToShareableHandle", ctypes.byref(descriptor), _U64(handle), _POSIX_DESCRIPTOR, _U64(0)
-        )
+        self._call("cuMemExportToShareableHandle", ctypes.byref(descriptor), _U64(handle), _POSIX_DESCRIPTOR, _U64(0))
         os.set_inheritable(descriptor.value, False)
         return descriptor.value
 

@@ -52,9 +52,7 @@ def describe(array: Any) -> Any:
     return memory.block, dtype.num, array.shape, array.strides, offset, timeline, point
 
 
-def rebuild(
-    block: _native.Block, number: int, shape: Any, strides: Any, offset: int, timeline: int, point: int
-) -> Any:
+def rebuild(block: _native.Block, number: int, shape: Any, strides: Any, offset: int, timeline: int, point: int) -> Any:
     """Return the array that a message describes. This thread's current stream waits for its content, not the processor.
 
     Raises:

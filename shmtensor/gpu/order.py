@@ -67,7 +67,9 @@ class Order:
             line = self._timelines.claim(self._native.slot, self._native.generation)
             if line < 0:
                 raise driver.DriverError(
-                    "a timeline", driver.NOT_SUPPORTED, f"all {_native.TIMELINES} of the group are in use; use fewer streams"
+                    "a timeline",
+                    driver.NOT_SUPPORTED,
+                    f"all {_native.TIMELINES} of the group are in use; use fewer streams",
                 )
             self._lines[device, stream] = line
             return line

@@ -327,9 +327,7 @@ class Manager:
         assert isinstance(reply, protocol.Segment)
         control, again = descriptors
         os.close(again)
-        self.native.add_device_segment(
-            reply.segment, control, payload, nbytes, _kind_of(reply), True, device, address
-        )
+        self.native.add_device_segment(reply.segment, control, payload, nbytes, _kind_of(reply), True, device, address)
 
     def trim_device(self, device: int) -> int:
         """Give segments of a device back of which nothing is used, of this process's own. Returns their number. Blocks."""

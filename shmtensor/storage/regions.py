@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
 from .._loading import load
+from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
 from ..allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
 from ..allocators.lease import Lease, allocate_array
 from ..allocators.managed import allocate

@@ -200,7 +200,9 @@ def _on_device(array: Any) -> Storage:
 def _rebuild_on_device(storage: Storage, device: int) -> Storage:
     """Unpickle a storage that was on a GPU: on that one, or in the processor's memory where this process has none."""
     if load("gpu.driver").status():
-        warnings.warn(f"a storage from cuda:{device} is loaded into the processor's memory: no GPU can be used", stacklevel=2)
+        warnings.warn(
+            f"a storage from cuda:{device} is loaded into the processor's memory: no GPU can be used", stacklevel=2
+        )
         return storage
     return storage.cuda(device)
 
@@ -234,4 +236,6 @@ def _rebuild_part(root: Storage, first: int, size: int, dtype: str | None = None
     return part
 
 
-_rebuild_storage.__module__ = _rebuild_part.__module__ = _rebuild_on_device.__module__ = Storage.__module__  # in pickles
+_rebuild_storage.__module__ = _rebuild_part.__module__ = _rebuild_on_device.__module__ = (
+    Storage.__module__
+)  # in pickles

@@ -9,7 +9,6 @@ from host_driver import HostDriver
 
 from shmtensor.gpu import driver
 
-
 _HOST = HostDriver(devices=2)
 """One for all tests of a process, since what it has registered and mapped is kept, as with the real one."""
 

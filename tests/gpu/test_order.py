@@ -118,7 +118,9 @@ def test_points_of_a_killed_process_are_over_and_lost(lines):
     reached, *lost = killed_sender()
     assert lines.is_over(*reached)
     for timeline, point in lost:
-        until(lambda timeline=timeline, point=point: lines._timelines.is_reached(timeline, point), "the manager ended it")
+        until(
+            lambda timeline=timeline, point=point: lines._timelines.is_reached(timeline, point), "the manager ended it"
+        )
         for call in (lambda t=timeline, p=point: lines.wait(t, p, 0), lambda t=timeline, p=point: lines.is_over(t, p)):
             with pytest.raises(OwnerDied, match="the process that sent it was killed"):
                 call()

@@ -2,9 +2,6 @@
 
 import ctypes
 import gc
-import multiprocessing
-import os
-import warnings
 
 import numpy as np
 import pytest

@@ -107,9 +107,7 @@ class Service:
         except BaseException:
             metadata.close()
             raise
-        return _segment(
-            state.add_segment(number, metadata, kept, message.nbytes, dedicated, slot, b"", message.device)
-        )
+        return _segment(state.add_segment(number, metadata, kept, message.nbytes, dedicated, slot, b"", message.device))
 
     def _give(self, _slot: int, message: protocol.Give, payload: int) -> Answer:
         segment = self._state.segment(message.segment)

@@ -28,9 +28,7 @@ class _Picked:
 
     __slots__ = ("counts", "index", "shares", "total")
 
-    def __init__(
-        self, xp: Module, shape: tuple[int, ...], target: Array, weight: Array | None, ignored: int
-    ) -> None:
+    def __init__(self, xp: Module, shape: tuple[int, ...], target: Array, weight: Array | None, ignored: int) -> None:
         axis = 0 if len(shape) == 1 else 1
         classes = shape[axis]
         self.counts, self.shares, self.total = None, None, float(target.size)

@@ -43,7 +43,9 @@ class ndarray:
 
     __array_priority__ = 100
 
-    def __init__(self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C") -> None:
+    def __init__(
+        self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"
+    ) -> None:
         dtype = _np.dtype(dtype)
         if memptr is None:
             self._set(_np.empty(shape, dtype, order), None, None)
@@ -201,11 +203,25 @@ def _operator(name: str) -> None:
     setattr(ndarray, name, operate)
 
 
-for _name in ("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift").split():
+for _name in [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+]:
     for _kind in ("", "r", "i"):
         if not (_kind and _name == "matmul"):
             _operator(f"__{_kind}{_name}__")
-for _name in ("lt le eq ne gt ge neg pos abs invert").split():
+for _name in ["lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert"]:
     _operator(f"__{_name}__")
 
 

@@ -93,7 +93,9 @@ class Stream:
     null: Any
     _next = 1
 
-    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None) -> None:
+    def __init__(
+        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None
+    ) -> None:
         self.device_id = Device().id
         self.ptr = 0 if null else 16 * Stream._next
         Stream._next += not null
