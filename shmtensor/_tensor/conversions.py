@@ -65,8 +65,8 @@ def to(
         dtype: the type. Values are truncated where they must be.
         device: "cpu", "cuda", or "cuda:1" and so on.
         other: a tensor whose type and device are wanted.
-        non_blocking: a copy from pinned memory to a GPU is not waited for, and the memory is kept until it is done; else
-            it has no effect.
+        non_blocking: a copy from pinned memory to a GPU is not waited for, and the memory is kept until it is done;
+            else it has no effect.
         copy: a copy in any case.
         memory_format: in which order the elements lie; default `preserve_format`.
 
@@ -157,7 +157,7 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 
 @composed(function=False)
 def record_stream(self: Tensor, stream: Any) -> None:
-    """Say that a tensor in shared memory of a GPU is used on another stream than the one that it was made or received on.
+    """Say that a tensor in shared memory of a GPU is used on a stream, other than that of its creation or receipt.
 
     Its memory is given to others only once that stream has passed its work so far. Has no effect on other tensors.
 

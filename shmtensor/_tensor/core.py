@@ -763,7 +763,7 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
 
 
 def index_key(key: Any, indexed: Any = None) -> Any:
-    """An index with its tensors as arrays, on the device of what is indexed; of bytes they are masks, as TH's ByteTensors.
+    """An index with its tensors as arrays, where the indexed one is; of bytes they are masks, as TH's ByteTensors.
 
     They are copies: NumPy checks indices before it uses them, and another process might change them in between.
     """

@@ -92,8 +92,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     Args:
         ext_tensor: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which
             is used up.
-        device: "cpu", for the other library to copy its data from wherever it is; None: a tensor where the data is, on a
-            GPU too. The current stream waits for the other library's.
+        device: "cpu", for the other library to copy its data from wherever it is; None: a tensor where the data is,
+            on a GPU too. The current stream waits for the other library's.
         copy: True: always copy; False and None: never (False refuses what the other library has copied).
 
     Raises:

@@ -47,7 +47,7 @@ def is_pinned(self: Tensor) -> bool:
 
 @composed(function=False)
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """Itself if its memory is pinned or can be, else a copy in pinned memory: `Storage.pin_memory`, which has the errors."""
+    """Itself if its memory is pinned or can be, else a copy in pinned memory: `Storage.pin_memory` has the errors."""
     if is_device_array(self._array):
         raise InvalidArgument(f"pin_memory of a tensor on {self.device}; only memory of the host is pinned")
     storage = self.storage()

@@ -14,8 +14,8 @@ from .protocol import AllocatorStats, Region, require_size
 class CudaAllocator:
     """Shared memory of one device.
 
-    A block is released with its last reference in this process, once no stream of this process uses it any more, so `free`
-    does nothing. Other processes that hold the block keep it.
+    A block is released with its last reference in this process, once no stream of this process uses it any more, so
+    `free` does nothing. Other processes that hold the block keep it.
 
     Args:
         device: number of the device.
@@ -103,5 +103,5 @@ def allocate(device: int, nbytes: int) -> Any:
 
 
 def empty_cache(device: int) -> int:
-    """Give memory of a device back that this process keeps for later. Returns the number of segments. Blocks a moment."""
+    """Give back a device's memory that this process keeps for later; returns the number of segments. May block."""
     return segments.give_back(client.default(), device)

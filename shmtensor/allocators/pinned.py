@@ -26,7 +26,8 @@ class _Memory:
         self.nbytes, self._driver, self._pid = nbytes, current, os.getpid()
 
     def array(self) -> NDArray[Any]:
-        return np.frombuffer((ctypes.c_ubyte * self.nbytes).from_address(self.address), np.uint8)
+        whole = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
+        return np.frombuffer(memoryview(whole), np.uint8)
 
     def __del__(self, is_ending: Any = sys.is_finalizing, pid: Any = os.getpid) -> None:
         if not is_ending() and getattr(self, "_pid", None) == pid():
@@ -68,8 +69,8 @@ class CudaHostAllocator:
             if problem.code != driver.OUT_OF_MEMORY:
                 raise
             raise OutOfMemory(
-                f"the CUDA driver has no {nbytes} bytes of pinned memory ({problem}); free pinned tensors, pin less, or "
-                "raise the limit of locked memory (ulimit -l)"
+                f"the CUDA driver has no {nbytes} bytes of pinned memory ({problem}); free pinned tensors, pin less, "
+                "or raise the limit of locked memory (ulimit -l)"
             ) from None
         region = memory.array()[:nbytes]
         self._memories[memory.address] = memory

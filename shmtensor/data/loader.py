@@ -54,8 +54,8 @@ class DataLoader(Generic[T_co]):
         batch_sampler: gives lists of keys, one for each batch.
         num_workers: processes that load; 0: the program's own.
         collate_fn: makes a batch of a list of samples, in the worker; default `default_collate`'s result.
-        pin_memory: batches are in pinned memory, from which a GPU copies fast and without waiting: workers write straight
-            into it. Without a GPU there is a warning, and no effect.
+        pin_memory: batches are in pinned memory, from which a GPU copies fast and without waiting: workers write
+            straight into it. Without a GPU there is a warning, and no effect.
         drop_last: whether a last batch of fewer samples is left out.
         timeout: seconds to wait for a batch; 0: no bound.
         worker_init_fn: called with the worker's number at its start.
@@ -345,9 +345,9 @@ class DataLoader(Generic[T_co]):
     def prefetch_to(self, device: Any = "cuda") -> Iterator[T_co]:
         """Begin an epoch whose batches are on a GPU: the next one is copied while the program computes with the last.
 
-        Tensors, ours or torch's, are copied on a stream of their own. A batch is safe to use on the stream that is current
-        where it is handed out. Copies overlap with computing if the loader has pin_memory=True. `state_dict()` counts
-        the batch that is being copied as handed out.
+        Tensors, ours or torch's, are copied on a stream of their own. A batch is safe to use on the stream that is
+        current where it is handed out. Copies overlap with computing if the loader has pin_memory=True. `state_dict()`
+        counts the batch that is being copied as handed out.
 
         Args:
             device: "cuda", or "cuda:1" and so on.

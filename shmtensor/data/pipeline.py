@@ -138,7 +138,7 @@ class Slots:
             raise
 
     def empty(self, layout: Layout, length: int, shared: bool = True) -> list[Tensor]:
-        """Make slots without looking at `max_bytes`: pinned ones, else in shared or in private memory. Raises as `empty`."""
+        """Make slots without looking at `max_bytes`: pinned, else in shared or private memory. Raises as `empty`."""
         if self.pinning is None:
             return layout.empty(length, shared)
         make = self.pinning.empty

@@ -1,14 +1,14 @@
 """Batches on a GPU, one ahead: the next one is copied while the program computes with the current one.
 
-The memory of a copy is allocated on the program's stream, so that it is used again in the order of that stream. The copy
-runs on a stream of its own, after what was submitted to the program's stream by then: the work on the batch before. The
-program's stream waits for the copy when the batch is handed out, and the processor waits for nothing.
+The memory of a copy is allocated on the program's stream, so that it is used again in the order of that stream. The
+copy runs on a stream of its own, after what was submitted to the program's stream by then: the work on the batch
+before. The program's stream waits for the copy when the batch is handed out, and the processor waits for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .._loading import load
 from .._tensor.core import Tensor
@@ -37,7 +37,7 @@ class Copier(Protocol):
         """Have the current stream wait for an event of `end`."""
 
 
-class OurCopier:
+class _OurCopier:
     """Copies our tensors, by streams of CuPy."""
 
     def __init__(self, device: Device) -> None:
@@ -60,7 +60,7 @@ class OurCopier:
         self._cuda.current_stream(self._device).wait_event(event)
 
 
-class TorchCopier:
+class _TorchCopier:
     """Copies torch's tensors."""
 
     def __init__(self, device: Device) -> None:
@@ -99,7 +99,7 @@ class Prefetched:
         if self._device.type != "cuda":
             raise InvalidArgument(f"prefetch_to copies to a GPU, not to {device!r}; give 'cuda' or 'cuda:1'")
         self._batches = iter(batches)
-        self._ours = self._theirs = None  # Copiers, once there are tensors of the kind
+        self._copiers: dict[type, Copier] = {}
         self._next: _Copied | None = None
         self._is_begun = False
 
@@ -115,62 +115,51 @@ class Prefetched:
         if found is None:
             raise StopIteration
         self._next = self._copied()
-        return found.hand_out()
+        for copier, event, copies in found.events:
+            copier.hand_out(event, copies)
+        return found.batch
 
     def _copied(self) -> _Copied | None:
+        """Begin to copy the next batch. None: there is none."""
         for batch in self._batches:
-            return _Copied(self, batch)
+            copying = _Copying(self._copiers, self._device)
+            tree = converted(batch, copying)
+            events = [(copier, copier.end(), copies) for copier, copies in copying.done.values()]
+            for copier, _, copies in events:
+                load("gpu.order").keep_until_done((batch, copies), self._device.index or 0, copier.handle)
+            return _Copied(tree, events)
         return None
 
-    def our_copier(self) -> Copier:
-        """That of our tensors."""
-        if self._ours is None:
-            self._ours = OurCopier(self._device)
-        return self._ours
 
-    def torch_copier(self) -> Copier:
-        """That of torch's."""
-        if self._theirs is None:
-            self._theirs = TorchCopier(self._device)
-        return self._theirs
-
-    @property
-    def device(self) -> int:
-        """Number of the device."""
-        return self._device.index or 0
-
-
-class _Copied:
+class _Copied(NamedTuple):
     """A batch whose copies were begun."""
 
-    def __init__(self, owner: Prefetched, batch: Any) -> None:
-        self._owner = owner
-        self._copies: dict[int, tuple[Copier, list[Any]]] = {}
-        self._batch = converted(batch, self)
-        keep = load("gpu.order").keep_until_done
-        self._events = []
-        for copier, copies in self._copies.values():
-            self._events.append((copier, copier.end(), copies))
-            keep((batch, copies), owner.device, copier.handle)
+    batch: Any
+    events: list[tuple[Copier, Any, list[Any]]]
+
+
+class _Copying:
+    """Converts the tensors of a batch: copies them."""
+
+    def __init__(self, copiers: dict[type, Copier], device: Device) -> None:
+        self._copiers, self._device = copiers, device
+        self.done: dict[type, tuple[Copier, list[Any]]] = {}
 
     def __call__(self, tensor: Tensor) -> Any:
-        return tensor if tensor.device.type != "cpu" else self._copy(self._owner.our_copier(), tensor)
+        return self._copy(_OurCopier, tensor)
 
     def theirs(self, tensor: Any) -> Any:
         """As a call, of torch's tensors."""
-        return tensor if tensor.device.type != "cpu" else self._copy(self._owner.torch_copier(), tensor)
+        return self._copy(_TorchCopier, tensor)
 
-    def _copy(self, copier: Copier, tensor: Any) -> Any:
-        known = self._copies.get(id(copier))
-        if known is None:
-            copier.begin()
-            known = self._copies[id(copier)] = copier, []
-        copy = copier.copy(tensor)
-        known[1].append(copy)
-        return copy
-
-    def hand_out(self) -> Any:
-        """The batch, which is safe to use on the current stream."""
-        for copier, event, copies in self._events:
-            copier.hand_out(event, copies)
-        return self._batch
+    def _copy(self, kind: type, tensor: Any) -> Any:
+        if tensor.device.type != "cpu":
+            return tensor
+        if kind not in self._copiers:
+            self._copiers[kind] = kind(self._device)
+        if kind not in self.done:
+            self.done[kind] = self._copiers[kind], []
+            self._copiers[kind].begin()
+        copier, copies = self.done[kind]
+        copies.append(copier.copy(tensor))
+        return copies[-1]

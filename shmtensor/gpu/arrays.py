@@ -75,12 +75,12 @@ def over(memory: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
 
 
 def part_of(flat: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
-    """Return an array over a part of the memory of `flat`, from a byte of it on. Raises ValueError: it reaches beyond."""
+    """Return an array over a part of `flat`; offset and strides in bytes. Raises ValueError: it reaches beyond."""
     return over(flat.data.mem, shape, dtype, address_of(flat) - flat.data.mem.ptr + offset, strides)
 
 
 def strided(array: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
-    """Return a view of an array with other sizes and strides, from a byte after its first element on. Raises ValueError."""
+    """Return a view of an array with other sizes and strides, `offset` bytes further on. Raises ValueError."""
     return part_of(array, shape, array.dtype, offset, strides)
 
 
@@ -99,8 +99,8 @@ def to_device(array: Any, device: int, non_blocking: bool = False) -> Any:
     Args:
         array: of NumPy or CuPy.
         device: number of the device.
-        non_blocking: from pinned memory, return before the copy is done; what is copied must not change until then. It is
-            kept until then.
+        non_blocking: from pinned memory, return before the copy is done; what is copied must not change until then.
+            It is kept until then.
 
     Raises:
         OutOfMemory: the device has no memory left.
@@ -139,7 +139,8 @@ def require_one_device(arrays: Any, doing: str) -> None:
     """Raise InvalidArgument for arrays on several devices, and in the processor's memory."""
     names = sorted({name_of(array) for array in arrays})
     raise InvalidArgument(
-        f"{doing} tensors on {' and '.join(names)}; all have to be on one device: move the others with x.to({names[-1]!r})"
+        f"{doing} tensors on {' and '.join(names)}; all have to be on one device: move the others with "
+        f"x.to({names[-1]!r})"
     )
 
 
@@ -149,7 +150,7 @@ def name_of(array: Any) -> str:
 
 
 def operand(value: Any, like: Any) -> Any:
-    """A value as an operand beside an array on a device: a number as it is, others as arrays there. Raises DTypeError."""
+    """Return an operand beside an array on a device: a number as it is, others as arrays there. Raises DTypeError."""
     if is_on_device(value) or isinstance(value, bool | int | float | complex):
         return value
     found = np.asarray(value)

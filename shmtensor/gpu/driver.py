@@ -58,7 +58,7 @@ class DeviceFacts:
 
 
 class Driver(Protocol):
-    """What shmtensor asks a driver for. A call that fails raises DriverError; none waits for a device but `synchronize`.
+    """What shmtensor asks a driver for. A call that fails raises DriverError; only `synchronize` waits for a device.
 
     Devices are numbered from 0, streams are their handles (0: the default stream), addresses and sizes are in bytes.
     """
@@ -174,7 +174,7 @@ _NEEDED: Final = {
 _SIZE, _U64, _PTR = ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
 
 
-class LibCuda:
+class LibCuda:  # its methods are described in Driver
     """The driver of the machine. Raises DriverError if there is none that can be used."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class LibCuda:
         finally:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(_PTR()))
 
-    def device_count(self) -> int:
+    def device_count(self) -> int:  # noqa: D102
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
@@ -223,7 +223,7 @@ class LibCuda:
         self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 
-    def facts(self, device: int) -> DeviceFacts:
+    def facts(self, device: int) -> DeviceFacts:  # noqa: D102
         name, uuid, total = ctypes.create_string_buffer(256), ctypes.create_string_buffer(16), _SIZE()
         self._call("cuDeviceGetName", name, 256, device)
         self._call("cuDeviceGetUuid_v2", uuid, device)
@@ -231,7 +231,7 @@ class LibCuda:
         lacks = [words for number, words in _NEEDED.items() if not self._attribute(device, number)]
         return DeviceFacts(name.value.decode(), uuid.raw, total.value, ", ".join(lacks))
 
-    def memory(self, device: int) -> tuple[int, int]:
+    def memory(self, device: int) -> tuple[int, int]:  # noqa: D102
         free, total = _SIZE(), _SIZE()
         self._in_context(device, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
@@ -240,28 +240,28 @@ class LibCuda:
     def _prop(device: int) -> _AllocationProp:
         return _AllocationProp(type=_PINNED, handle_types=_POSIX_DESCRIPTOR, location=_Location(_ON_DEVICE, device))
 
-    def granularity(self, device: int) -> int:
+    def granularity(self, device: int) -> int:  # noqa: D102
         found, prop = _SIZE(), self._prop(device)
         self._call("cuMemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(prop), 0)
         return found.value
 
-    def create(self, device: int, nbytes: int) -> int:
+    def create(self, device: int, nbytes: int) -> int:  # noqa: D102
         handle, prop = _U64(), self._prop(device)
         self._call("cuMemCreate", ctypes.byref(handle), _SIZE(nbytes), ctypes.byref(prop), _U64(0))
         return handle.value
 
-    def export(self, handle: int) -> int:
+    def export(self, handle: int) -> int:  # noqa: D102
         descriptor = ctypes.c_int(-1)
         self._call("cuMemExportToShareableHandle", ctypes.byref(descriptor), _U64(handle), _POSIX_DESCRIPTOR, _U64(0))
         os.set_inheritable(descriptor.value, False)
         return descriptor.value
 
-    def import_(self, descriptor: int) -> int:
+    def import_(self, descriptor: int) -> int:  # noqa: D102
         handle = _U64()
         self._call("cuMemImportFromShareableHandle", ctypes.byref(handle), _PTR(descriptor), _POSIX_DESCRIPTOR)
         return handle.value
 
-    def map(self, device: int, handle: int, nbytes: int) -> int:
+    def map(self, device: int, handle: int, nbytes: int) -> int:  # noqa: D102
         address = _U64()
         try:
             self._in_context(
@@ -278,22 +278,22 @@ class LibCuda:
             self._call("cuMemRelease", _U64(handle))  # the mapping keeps the memory
         return address.value
 
-    def unmap(self, address: int, nbytes: int) -> None:
+    def unmap(self, address: int, nbytes: int) -> None:  # noqa: D102
         self._call("cuMemUnmap", _U64(address), _SIZE(nbytes))
         self._call("cuMemAddressFree", _U64(address), _SIZE(nbytes))
 
-    def synchronize(self, device: int) -> None:
+    def synchronize(self, device: int) -> None:  # noqa: D102
         self._in_context(device, "cuCtxSynchronize")
 
-    def register(self, device: int, address: int, nbytes: int) -> None:
+    def register(self, device: int, address: int, nbytes: int) -> None:  # noqa: D102
         self._in_context(
             device, "cuMemHostRegister_v2", _PTR(address), _SIZE(nbytes), ctypes.c_uint(_PORTABLE_AND_MAPPED)
         )
 
-    def unregister(self, address: int) -> None:
+    def unregister(self, address: int) -> None:  # noqa: D102
         self._in_context(next(iter(self._contexts), 0), "cuMemHostUnregister", _PTR(address))
 
-    def host_allocate(self, nbytes: int) -> int:
+    def host_allocate(self, nbytes: int) -> int:  # noqa: D102
         found = _PTR()
         self._in_context(
             next(iter(self._contexts), 0), "cuMemHostAlloc", ctypes.byref(found), _SIZE(nbytes),
@@ -301,10 +301,10 @@ class LibCuda:
         )  # fmt: skip
         return found.value or 0
 
-    def host_free(self, address: int) -> None:
+    def host_free(self, address: int) -> None:  # noqa: D102
         self._in_context(next(iter(self._contexts), 0), "cuMemFreeHost", _PTR(address))
 
-    def device_pointer(self, address: int) -> int:
+    def device_pointer(self, address: int) -> int:  # noqa: D102
         found = _U64()
         self._in_context(
             next(iter(self._contexts), 0), "cuMemHostGetDevicePointer_v2", ctypes.byref(found), _PTR(address), 0

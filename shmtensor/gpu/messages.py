@@ -25,8 +25,8 @@ def describe(array: Any) -> Any:
     """Describe an array for a message, and mark how far the current stream has to be. Does not block.
 
     Returns:
-        None: it is not on a device. False: it is there, but not in shared memory. Else (block, number of the element type,
-        shape, strides and offset in bytes, timeline, point).
+        None: it is not on a device. False: it is there, but not in shared memory. Else (block, number of the element
+        type, shape, strides and offset in bytes, timeline, point).
 
     Raises:
         OwnerDied: its content never arrived here.

@@ -1,7 +1,7 @@
 """The order of work on devices between processes: timelines, and releases that wait for streams (docs/gpu.md, "Order").
 
-`put` marks how far the sender's stream has to be, `get` has the receiver's stream wait for that; the processor waits for
-neither. What a stream may still use is kept until it has passed (`keep_until_done`).
+`put` marks how far the sender's stream has to be, `get` has the receiver's stream wait for that; the processor waits
+for neither. What a stream may still use is kept until it has passed (`keep_until_done`).
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def _run() -> None:
             flush(first)
             first = None
             pause = BATCH_SECONDS
-            while any([order.collect() for _, order in list(_orders.values())]):
+            while [order for _, order in list(_orders.values()) if order.collect()]:
                 sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
                 flush()

@@ -1,8 +1,8 @@
 """Pinned shared memory: blocks whose pages are registered with the driver (docs/gpu.md, "Pinned memory").
 
 A registration covers the pages of one block, which it keeps, and ends before the block does. So pages that are
-registered are never given back or unmapped, and no other memory begins in registered pages and ends outside of them: the
-driver refuses every copy of such memory, also those of other libraries, and those that span two registrations
+registered are never given back or unmapped, and no other memory begins in registered pages and ends outside of them:
+the driver refuses every copy of such memory, also those of other libraries, and those that span two registrations
 (measured). Blocks of 64 KiB and more have their pages for themselves; smaller ones are not registered.
 """
 
@@ -107,9 +107,9 @@ def _warn(problem: DeviceUnavailable) -> None:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shown = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
     warnings.warn(
-        f"memory was not pinned ({problem}), so that copies to a GPU are slower and have to be waited for; the limit of "
-        f"locked memory is {shown}: raise it (ulimit -l unlimited; in a container --ulimit memlock=-1; in a systemd "
-        "unit LimitMEMLOCK=infinity), or pin less",
+        f"memory was not pinned ({problem}), so that copies to a GPU are slower and have to be waited for; the limit "
+        f"of locked memory is {shown}: raise it (ulimit -l unlimited; in a container --ulimit memlock=-1; in a "
+        "systemd unit LimitMEMLOCK=infinity), or pin less",
         RuntimeWarning,
         stacklevel=5,
     )
@@ -121,8 +121,8 @@ def _warn(problem: DeviceUnavailable) -> None:
 def retire(used: Any) -> None:
     """Keep an object until the streams that are current in this thread have passed their work so far. Does not block.
 
-    Libraries that copy memory of others keep it only as long as the call (torch, for one), so what ends here may still be
-    read by a copy that they have submitted to their current stream.
+    Libraries that copy memory of others keep it only as long as the call (torch, for one), so what ends here may still
+    be read by a copy that they have submitted to their current stream.
     """
     if driver.is_in_use() and not driver.is_shutting_down():
         for device, stream in set(current_streams()):
@@ -158,9 +158,10 @@ class PinnedPool:
         _pools.add(self)
 
     def allocate(self, nbytes: int) -> _native.Block:
-        """Return a block of at least `nbytes` bytes with arbitrary content, page-aligned, registered if that is possible.
+        """Return a block of at least `nbytes` bytes with arbitrary content, which begins at a page, and is registered.
 
-        If the driver refuses, it warns, once in a process, and gives memory that is not registered.
+        If the driver refuses that, it warns, once in a process, and gives memory that is not registered. It may block
+        for 50 ms after a fork.
 
         Raises:
             DeviceUnavailable: this process cannot use a GPU.

@@ -110,7 +110,7 @@ def leave(manager: Manager) -> None:
 
 
 def give_back(manager: Manager, device: int) -> int:
-    """Give memory of a device back that this process keeps for later. Returns the number of segments. Blocks a moment."""
+    """Give back a device's memory that this process keeps for later; returns the number of segments. May block."""
     order.of(manager).settle()
     freed = manager.trim_device(device)
     close_unused(manager.native)

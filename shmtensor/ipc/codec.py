@@ -140,7 +140,7 @@ def dump_by_value(native: _native.Client | None, value: Any) -> tuple[bytes, lis
 
 
 def describe_device(array: Any) -> Any:
-    """Describe the array of a tensor on a device, for a message: `gpu.messages.describe`; None: it is not on a device."""
+    """Describe an array for a message, if it is on a device: `gpu.messages.describe`; None: it is not."""
     global _messages
     if _messages is None:
         if type(array).__module__.partition(".")[0] != "cupy":

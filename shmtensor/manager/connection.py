@@ -236,7 +236,9 @@ class Requests:
     def ask(
         self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS, passed: int = -1
     ) -> tuple[protocol.Message, list[int]]:
-        """Send `message`, with the descriptor `passed` if it takes one, and wait for its reply, up to `timeout` seconds; signals are handled meanwhile.
+        """Send `message` and wait for its reply, up to `timeout` seconds; signals are handled meanwhile.
+
+        The descriptor `passed` goes along, if it is not -1.
 
         Returns:
             (reply, descriptors); the caller must close the descriptors. The reply may be an ERROR.

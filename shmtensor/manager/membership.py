@@ -330,7 +330,7 @@ class Manager:
         self.native.add_device_segment(reply.segment, control, payload, nbytes, _kind_of(reply), True, device, address)
 
     def trim_device(self, device: int) -> int:
-        """Give segments of a device back of which nothing is used, of this process's own. Returns their number. Blocks."""
+        """Give back this process's segments of a device of which nothing is used. Returns their number. Blocks."""
         unused = self.native.give_up_unused(device)
         for segment in unused:
             self.return_segment(segment)

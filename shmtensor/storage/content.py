@@ -320,9 +320,9 @@ class Content(StorageBase):
     def pin_memory(self, device: Any = "cuda") -> Self:
         """Return the elements in page-locked memory: this storage if it is pinned or can be, else a copy.
 
-        Shared memory of 64 KiB or more is pinned where it is, until this process does not use it any more; if the driver
-        refuses that, there is a warning, and the memory stays as it is. Other memory is copied into private memory.
-        Initialises CUDA if that was not done.
+        Shared memory of 64 KiB or more is pinned where it is, until this process does not use it any more; if the
+        driver refuses that, there is a warning, and the memory stays as it is. Other memory is copied into private
+        memory. Initialises CUDA if that was not done.
 
         Args:
             device: as in torch, where it is deprecated; it must be a GPU.

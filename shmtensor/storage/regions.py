@@ -133,7 +133,7 @@ def is_writable(array: Any) -> bool:
 
 
 def owner_of(array: NDArray[Any]) -> Any:
-    """Return the object that owns the memory of an array: an ndarray, a lease, a block or a buffer; on a GPU, CuPy's."""
+    """Return what owns the memory of an array: an ndarray, a lease, a block or a buffer; on a GPU, CuPy's memory."""
     if not isinstance(array, np.ndarray):
         return array.data.mem
     base: Any = array

@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ from loader_world import Numbered, Rows, Stream
 from manager_world import until
 
 import shmtensor as st
-from shmtensor.data import DataLoader
-from shmtensor.errors import InvalidArgument, QuotaExceeded
+from shmtensor.data import DataLoader, prefetching
+from shmtensor.data.prefetching import Prefetched
+from shmtensor.errors import DeviceUnavailable, InvalidArgument, QuotaExceeded
 from shmtensor.gpu import driver, order, registered
 
 pytestmark = [pytest.mark.usefixtures("in_time"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -198,6 +201,105 @@ def test_the_memory_comes_back_once_the_stream_has_passed(host, monkeypatch):
     until(lambda: pool.trim() == size or not pool.nbytes, "all blocks are free")
 
 
+# -- copies ahead
+
+
+@pytest.fixture
+def device(either, monkeypatch):
+    """A device on which tensors can be, of CuPy or of its stand-in."""
+    if importlib.util.find_spec("cupy") is None:
+        monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "support" / "host_cupy"))
+    return "cuda"
+
+
+@pytest.mark.parametrize("pin_memory", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_copied_to_a_device_ahead(device, workers, pin_memory):
+    loader = DataLoader(Numbered(64), 8, num_workers=workers, pin_memory=pin_memory)
+    for _ in range(2):
+        numbers, texts = [], []
+        for batch in loader.prefetch_to(device):
+            x, (number, text) = batch["x"], batch["pair"]
+            assert str(x.device) == str(number.device) == "cuda:0"
+            assert x.shape == (8, 3, 4)
+            assert x[:, 0, 0].tolist() == number.tolist()
+            numbers += number.tolist()
+            texts += text
+        assert numbers == list(range(64))
+        assert texts == [str(number) for number in numbers]
+
+
+def test_an_iterator_that_copies_ahead_can_be_dropped(device):
+    loader = DataLoader(Rows(512), 8, num_workers=2, pin_memory=True)
+    for _ in range(3):
+        iterator = loader.prefetch_to(device)
+        assert next(iterator)[0, 1].item() == 1
+        del iterator
+    assert sum(len(batch) for batch in loader.prefetch_to(device)) == 512
+
+
+def test_an_empty_epoch_and_the_end(device):
+    assert list(DataLoader(Rows(0)).prefetch_to(device)) == []
+    iterator = DataLoader(Rows(3)).prefetch_to(device)
+    assert len(list(iterator)) == 3
+    assert next(iterator, None) is None
+
+
+class Recorder:
+    """A Copier that notes what it is asked for."""
+
+    handle = 7
+
+    def __init__(self, device):
+        self.calls = self.all
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def copy(self, tensor):
+        self.calls.append(("copy", tensor[0].item()))
+        return tensor.clone()
+
+    def end(self):
+        return len(self.calls)
+
+    def hand_out(self, event, copies):
+        assert len(copies) == 1
+        self.calls.append(("hand out", copies[0][0].item()))
+
+
+def test_the_next_batch_is_copied_before_one_is_handed_out(device, monkeypatch):
+    """So that the copy runs beside what the program then does with the one."""
+    monkeypatch.setattr(Recorder, "all", [], raising=False)
+    monkeypatch.setattr(prefetching, "_OurCopier", Recorder)
+    kept = []
+    monkeypatch.setattr(order, "keep_until_done", lambda owner, device, stream: kept.append((owner, device, stream)))
+    iterator = Prefetched([st.tensor([k]) for k in range(3)], device)
+    assert next(iterator).tolist() == [0]
+    assert Recorder.all == ["begin", ("copy", 0), "begin", ("copy", 1), ("hand out", 0)]
+    assert [stream for _, _, stream in kept] == [7, 7]
+    assert kept[0][0][0].tolist() == [0]  # the batch that the copy reads, and what it writes
+    assert next(iterator).tolist() == [1]
+    assert Recorder.all[5:] == ["begin", ("copy", 2), ("hand out", 1)]
+
+
+def test_copies_ahead_are_of_tensors_and_to_gpus(device):
+    with pytest.raises(InvalidArgument, match="output='numpy'"):
+        DataLoader(Rows(), output="numpy").prefetch_to(device)
+    with pytest.raises(InvalidArgument, match="not to 'cpu'"):
+        DataLoader(Rows()).prefetch_to("cpu")
+    with pytest.raises(InvalidArgument, match="cuda:99"):
+        DataLoader(Rows()).prefetch_to("cuda:99")
+
+
+def test_without_a_gpu_nothing_can_be_copied_to_it(monkeypatch):
+    monkeypatch.setattr(driver, "_driver", None)
+    monkeypatch.setattr(driver, "_reason", "there is none in this test")
+    monkeypatch.setattr("shmtensor.gpu.arrays._cupy", None)
+    with pytest.raises(DeviceUnavailable, match="there is none in this test"):
+        DataLoader(Rows()).prefetch_to("cuda:0")
+
+
 # -- torch
 
 
@@ -231,6 +333,17 @@ def gpu_torch():
     if driver.status() or not torch.cuda.is_available():
         pytest.skip(f"needs torch and a GPU: {driver.status() or 'this torch has no CUDA'}")
     return torch
+
+
+def test_on_a_gpu_torch_tensors_are_copied_ahead(gpu_torch):
+    torch = gpu_torch
+    loader = DataLoader(Rows(1024, (64, 1024)), 8, num_workers=2, pin_memory=True, output="torch")
+    sums = []
+    for batch in loader.prefetch_to("cuda"):
+        assert batch.is_cuda
+        torch.cuda._sleep(1_000_000)
+        sums.append(batch.double().sum(dim=(1, 2)))
+    assert torch.equal(torch.cat(sums).cpu(), torch.from_numpy(Rows(1024, (64, 1024)).x).double().sum(dim=(1, 2)))
 
 
 def test_on_a_gpu_copies_of_torch_read_what_was_in_the_batch(gpu_torch):

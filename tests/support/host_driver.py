@@ -1,8 +1,8 @@
 """A CUDA driver whose devices are host memory, with the real one's rules (shmtensor/gpu/driver.py).
 
 Memory is a memfd, so that other processes map it by descriptor as they do a device's. Streams are executed as they are
-asked: a stream that has to wait blocks the caller, which is what later work on it would do; `hold` keeps what a stream is
-to write back, as if its work were not done. What the real driver refuses is refused with its numbers.
+asked: a stream that has to wait blocks the caller, which is what later work on it would do; `hold` keeps what a
+stream is to write back, as if its work were not done. What the real driver refuses is refused with its numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import mmap
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from shmtensor.gpu import driver
@@ -118,7 +119,7 @@ class HostDriver:
         self._enter("cuMemImportFromShareableHandle")
         try:
             copy = os.dup(descriptor)
-            if not os.readlink(f"/proc/self/fd/{copy}").startswith("/memfd:host-device"):
+            if not str(Path(f"/proc/self/fd/{copy}").readlink()).startswith("/memfd:host-device"):
                 os.close(copy)
                 raise OSError
         except OSError:

@@ -66,8 +66,8 @@ class Client:
 class Segment:
     """A segment: its metadata, the descriptor of its payload, and the slot that allocates from it (None: orphan).
 
-    `ring`: its payload is that ring. `device`: the UUID of the device whose memory the payload is; empty: the host's. The
-    descriptor of such a payload is -1 in the successor of another manager, until a client gives it.
+    `ring`: its payload is that ring. `device`: the UUID of the device whose memory the payload is; empty: the host's.
+    The descriptor of such a payload is -1 in the successor of another manager, until a client gives it.
     """
 
     __slots__ = ("dedicated", "device", "id", "metadata", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")

@@ -184,8 +184,8 @@ def _segment(segment: Segment) -> Answer:
     if segment.payload < 0:
         raise Refusal(
             protocol.PENDING,
-            f"no client has given this manager the descriptor of segment {segment.id} yet, which is memory of a GPU: those "
-            "that have it do once they use shared memory again",
+            f"no client has given this manager the descriptor of segment {segment.id} yet, which is memory of a GPU: "
+            "those that have it do once they use shared memory again",
         )
     name = protocol.device_name(segment.device) if segment.device else segment.name
     reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, name)

@@ -1,7 +1,7 @@
 """A stand-in for CuPy whose devices are host memory: NumPy computes, under CuPy's rules.
 
-Its arrays are not NumPy's, and neither become nor take NumPy's arrays by themselves: that raises TypeError, as CuPy does. It
-has the names that CuPy has (names.txt), and no others. Device memory that a driver has mapped at an address
+Its arrays are not NumPy's, and neither become nor take NumPy's arrays by themselves: that raises TypeError, as CuPy
+does. It has the names that CuPy has (names.txt), and no others. Device memory that a driver has mapped at an address
 (tests/support/host_driver.py) is used by `MemoryPointer`, as with CuPy.
 """
 
@@ -38,7 +38,7 @@ class _Flags:
         return bool(getattr(self, name.lower()))
 
 
-class ndarray:
+class ndarray:  # noqa: N801 - CuPy's name
     """An array on a device."""
 
     __array_priority__ = 100
@@ -133,7 +133,7 @@ class ndarray:
         return _call(getattr(ufunc, method), *inputs, **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        path = function.__module__.split(".")[1:] + [function.__name__]
+        path = [*function.__module__.split(".")[1:], function.__name__]
         part = sys.modules[__name__]
         for name in path:
             part = getattr(part, name, None)
