@@ -113,7 +113,7 @@ def memory_allocated(device: Any = None) -> int:
     number = _number(device)
     with _runtime().Device(number):
         private = int(_load("gpu.arrays").module().get_default_memory_pool().used_bytes())
-    return private + _shared(number).nbytes
+    return private + int(_shared(number).nbytes)
 
 
 def memory_reserved(device: Any = None) -> int:
@@ -121,7 +121,7 @@ def memory_reserved(device: Any = None) -> int:
     number = _number(device)
     with _runtime().Device(number):
         private = int(_load("gpu.arrays").module().get_default_memory_pool().total_bytes())
-    return private + _shared(number).reserved
+    return private + int(_shared(number).reserved)
 
 
 def _shared(number: int) -> Any:

@@ -90,13 +90,13 @@ def to(
     copies = rest[1] if len(rest) > 1 else copy
     if device is None:
         return _converted(self, dtype, copies, memory_format)
-    target = device_of(device)
-    if target == self.device:
+    place = device_of(device)
+    if place == self.device:
         return _converted(self, dtype, copies, memory_format)
     waits_not = rest[0] if rest else non_blocking
-    if target is CPU:  # the type is converted where that is faster
+    if place is CPU:  # the type is converted where that is faster
         return _converted(_moved(_converted(self, dtype, False, None), CPU, waits_not), None, False, memory_format)
-    return _converted(_moved(self, target, waits_not), dtype, False, memory_format)
+    return _converted(_moved(self, place, waits_not), dtype, False, memory_format)
 
 
 @composed(function=False)
@@ -164,7 +164,7 @@ def record_stream(self: Tensor, stream: Any) -> None:
     Args:
         stream: a stream of `shmtensor.cuda`, CuPy or torch.
     """
-    memory = getattr(getattr(self._live(), "data", None), "mem", None)
+    memory: Any = getattr(getattr(self._live(), "data", None), "mem", None)
     if hasattr(memory, "record"):
         memory.record(load("gpu.streams").as_stream(stream))
 

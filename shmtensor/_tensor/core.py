@@ -321,7 +321,7 @@ class Tensor(TensorBase, Methods):
         """
         if stream is not None:
             raise InvalidArgument(f"asked for stream {stream!r}; the current one is used: leave it out")
-        return self.to(device_of(device))  # type: ignore[no-any-return]
+        return self.to(device_of(device))
 
     @property
     def nbytes(self) -> int:
@@ -385,7 +385,7 @@ class Tensor(TensorBase, Methods):
     def _on_host(self) -> NDArray[Any]:
         """The array in the processor's memory; of one on a GPU a copy, which is waited for."""
         array = self._live()
-        return array if isinstance(array, _ndarray) else load("gpu.arrays").to_host(array)  # type: ignore[no-any-return]
+        return array if isinstance(array, _ndarray) else load("gpu.arrays").to_host(array)
 
     def _device_item(self, doing: str) -> Any:
         """`item()` of a tensor on a GPU. Blocks until it is computed. Raises InvalidArgument: not one element."""

@@ -312,7 +312,7 @@ class Form:
 
     def place(self, result: Any, x: Tensor) -> Tensor:
         """Make a tensor of an array that may be a view of the first tensor's array."""
-        place = x._located()
+        place: Any = x._located()
         shares = (
             np.may_share_memory(result, place[0])
             if isinstance(result, np.ndarray)

@@ -48,9 +48,9 @@ def __dlpack__(
     """
     if is_device_array(self._array):
         integrate()
-        array = (self.clone() if copy else self)._live()
-        how = {} if max_version is None else {"max_version": max_version}
-        return array.__dlpack__(stream=stream, **how)
+        on_gpu: Any = (self.clone() if copy else self)._live()
+        how: Any = {} if max_version is None else {"max_version": max_version}
+        return on_gpu.__dlpack__(stream=stream, **how)
     if stream is not None:
         raise InvalidArgument(f"stream {stream!r} was given for a tensor in the processor's memory; leave it out")
     if dl_device is not None and dl_device != CPU:
@@ -71,7 +71,7 @@ def __dlpack__(
 @composed(function=False)
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
     """DLPack's name of where it is: (1, 0) is the processor's memory, (2, n) that of GPU n. Does not block."""
-    array = self._array
+    array: Any = self._array
     return (CUDA, int(array.device.id)) if is_device_array(array) else CPU
 
 

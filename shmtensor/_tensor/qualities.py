@@ -23,7 +23,7 @@ from .shapes import clone
 @composed()
 def get_device(input: Tensor) -> int:
     """The number of its GPU; -1: it is in the processor's memory."""
-    array = array_of(input)
+    array: Any = array_of(input)
     return int(array.device.id) if is_device_array(array) else -1
 
 

@@ -37,7 +37,7 @@ class CudaAllocator:
 
     def malloc(self, nbytes: int) -> Region:
         """Allocate a block with arbitrary content; for 0 bytes one of 1. Raises as `allocate`."""
-        return allocate(self.context, require_size(nbytes, self.name))  # type: ignore[no-any-return]
+        return allocate(self.context, require_size(nbytes, self.name))
 
     def realloc(self, region: Region, nbytes: int) -> Region:
         """Raise an error: other processes may have the block open with its size.
@@ -74,7 +74,7 @@ class PrivateCudaAllocator:
 
     def malloc(self, nbytes: int) -> Region:
         """Allocate memory with arbitrary content. Raises OutOfMemory."""
-        return arrays.empty(require_size(nbytes, self.name), "uint8", self.context)  # type: ignore[no-any-return]
+        return arrays.empty(require_size(nbytes, self.name), "uint8", self.context)
 
     def free(self, region: Region) -> None:
         """Do nothing: the memory goes back to CuPy's pool with the last array over it. Does not block."""

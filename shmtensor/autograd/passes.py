@@ -162,7 +162,7 @@ def _roots(name: str, tensors: Any, gradients: Any) -> tuple[tuple[Tensor, Any],
 def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
     """The gradient from which a tensor's pass starts."""
     if gradient is None:
-        array = x._array
+        array: Any = x._array
         if array.size != 1:
             raise GradientError(
                 f"{name} of a tensor of shape {x.shape} without a gradient; give one of that shape, or reduce the "

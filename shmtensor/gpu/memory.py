@@ -23,7 +23,7 @@ def memory_class() -> Any:
     """Return the class BlockMemory: a subclass of CuPy's, which is not imported before."""
     import cupy
 
-    class BlockMemory(cupy.cuda.UnownedMemory):  # type: ignore[misc, name-defined]
+    class BlockMemory(cupy.cuda.UnownedMemory):  # type: ignore[misc]
         """A block of device memory. Arrays over it keep it; after the last, its hold ends once no stream uses it."""
 
         block: _native.Block

@@ -16,7 +16,7 @@ from ..errors import DTypeError
 from .memory import block_memory, memory_class, memory_over
 
 _BlockMemory: Final = memory_class()
-_NUMBERS: Final = {dtype.num: dtype for dtype in BY_DTYPE if dtype.isbuiltin == 1}
+_NUMBERS: Final[dict[int, Any]] = {dtype.num: dtype for dtype in BY_DTYPE if dtype.isbuiltin == 1}
 """Element types by NumPy's numbers."""
 _ndarray: Final = cupy.ndarray
 

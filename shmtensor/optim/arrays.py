@@ -185,7 +185,7 @@ def coalesced(indices: Array, values: Array) -> tuple[Array, Array]:
     return indices[first], np.add.reduceat(values[order], first, axis=0)
 
 
-def add_rows(a: Array, indices: Array, values: Array, factor: float) -> None:
+def add_rows(a: Any, indices: Array, values: Array, factor: float) -> None:
     """Add `factor` times rows to rows of `a`; each element atomically, so that no process's addition is lost."""
     if is_device_array(a):
         a.scatter_add(indices, (values * factor).astype(a.dtype, copy=False))

@@ -54,7 +54,7 @@ def array_over(
 ) -> NDArray[Any]:
     """Return an array over a part of `flat`; offset and strides in bytes. Raises ValueError, TypeError."""
     if not isinstance(flat, np.ndarray):
-        return load("gpu.arrays").part_of(flat, shape, dtype, offset, strides)  # type: ignore[no-any-return]
+        return load("gpu.arrays").part_of(flat, shape, dtype, offset, strides)
     array: NDArray[Any] = np.ndarray(shape, dtype, flat, offset, strides)
     if not flat.nbytes and array.size:  # NumPy does not check strides if the buffer is empty
         raise ValueError("strides is incompatible with shape of requested array and size of buffer")
