@@ -1214,7 +1214,7 @@ class Client:
     def give_up_unused(self, device: int) -> list[int]:
         """Return the numbers of owned segments of a device of which nothing is used; they are not owned any more."""
     def take_unmapped(self) -> list[tuple[int, int]]:
-        """Return (address, bytes) of each segment of a device that is not known any more; the caller must unmap them."""
+        """Return (address, bytes) of each segment of a device that is not known any more, for the caller to unmap."""
     def device_stats(self, device: int) -> ClientStats:
         """Return what `stats` returns, of the segments of one device."""
     def lost(self) -> list[int]:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import cupy
-from cupy.cuda import MemoryPointer, get_current_stream
-
 from .. import _native
 from ..dtypes import BY_DTYPE
 from ..errors import DTypeError
+from . import arrays
 from .memory import block_memory, memory_class, memory_over
 
+_cupy: Final = arrays.module()  # raises DeviceUnavailable where a process receives what it cannot use
+MemoryPointer, get_current_stream = _cupy.cuda.MemoryPointer, _cupy.cuda.get_current_stream
 _BlockMemory: Final = memory_class()
 _NUMBERS: Final[dict[int, Any]] = {dtype.num: dtype for dtype in BY_DTYPE if dtype.isbuiltin == 1}
 """Element types by NumPy's numbers."""
-_ndarray: Final = cupy.ndarray
+_ndarray: Final = _cupy.ndarray
 
 
 def describe(array: Any) -> Any:
@@ -62,3 +62,17 @@ def rebuild(block: _native.Block, number: int, shape: Any, strides: Any, offset:
     memory = memory_over(block)
     memory.expect(timeline, point)
     return _ndarray(shape, _NUMBERS[number], MemoryPointer(memory, offset), strides)
+
+
+def mark(memory: Any) -> tuple[int, int]:
+    """Return (timeline, point) that a receiver of a BlockMemory has to wait for. Raises as `describe`."""
+    memory.check()
+    made: tuple[int, int] = memory.order.mark(memory.device_id, get_current_stream(memory.device_id).ptr)
+    return made
+
+
+def flat_of(block: _native.Block, dtype: Any, size: int, timeline: int, point: int) -> Any:
+    """Return an array of all elements of a received block. Raises as `rebuild`; ValueError: they do not fit."""
+    memory = memory_over(block)
+    memory.expect(timeline, point)
+    return arrays.over(memory, (size,), dtype, 0, (dtype.itemsize,))

@@ -74,7 +74,7 @@ def reducers() -> dict[type, Any]:
 
 def reduce_storage(shared: Storage) -> Rebuild:
     """Reduce a storage to its block, out of band if possible. Raises as `reductions.reduce_storage`."""
-    if shared._view is None and type(shared._region) is not _native.View:
+    if shared._view is None and type(shared._region) is not _native.View and not shared.is_cuda:
         region = shared.share_memory_()._region
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
             return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.name, shared.size())
