@@ -27,6 +27,7 @@
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it
 //   commit     the message that has the number
+//   timeline lost  where the interval of lost points begins
 //   timeline   which points of a timeline were lost; what a stream wrote before a point, the GPU itself orders
 //   dirty      what of a store follows from its records
 //   high       that the records before it are whole
@@ -183,18 +184,24 @@ constexpr std::uint64_t slot_word(SlotState state, std::uint32_t parent, std::ui
 // How far a stream of a GPU has come (docs/gpu.md, "Order: timelines"). A point is a number that the owner gives out and
 // then has its stream write into `completed`, behind the work submitted so far.
 //
-//   T1  completed <= issued, and both only grow, whoever owns the line
-//   T2  with an owner that lives, each point up to `issued` is written by its stream in the end
+//   T1  completed <= issued, and both only grow, whoever owns the line; only their owner's stream writes points that are
+//       outstanding
+//   T2  each point up to `issued` is reached in the end: its stream writes it, or the manager, once the owner is dead
 //   T3  the work before a point was done when completed >= point, unless lost_from < point <= lost_to
 //
 // When an owner has died its streams have ended. The manager then stores the points that were never reached as lost, then
-// sets completed to issued, then frees the line: a manager that is killed in between leaves what the next one repeats.
+// sets completed to issued, then frees the line: a manager that is killed in between leaves what the next one repeats, and
+// one that is replaced changes nothing that the next one has done, since each store is a compare-and-swap.
+//
+// A line has one interval of lost points, which only grows: if a second owner loses points, too, it reaches from the first
+// of the one to the last of the other, so that points in between count as lost that were reached. Therefore lines without
+// lost points are given out first, of which there are as many as owners that have not been killed with work outstanding.
 struct alignas(kLine) Timeline {
     std::atomic<std::uint64_t> completed;  // by the GPU; by the manager once the owner is dead
     std::atomic<std::uint64_t> issued;     // by the owner
     std::atomic<std::uint64_t> owner;      // slot generation << 32 | slot; 0: free. Claimed by compare-and-swap
-    std::atomic<std::uint64_t> lost_from;  // by the manager
-    std::atomic<std::uint64_t> lost_to;
+    std::atomic<std::uint64_t> lost_from;  // by the manager, once
+    std::atomic<std::uint64_t> lost_to;    // by the manager, after lost_from; 0: nothing is lost
 };
 static_assert(sizeof(Timeline) == kLine);
 constexpr std::uint32_t kTimelines = 1024;  // streams of all processes of a group

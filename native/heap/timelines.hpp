@@ -14,12 +14,14 @@ class Timelines {
 
     Timeline& at(std::uint32_t index) const { return group_.timeline(index); }
 
-    // A free line becomes that of a client; kNone when there is none. Lines that have lost points go last: who receives
-    // an old message with such a point has to find it.
+    // A free line becomes that of a client; kNone when there is none. Lines that have lost points go last: a receiver of an
+    // old message with such a point has to find it.
     std::uint32_t claim(std::uint32_t slot, std::uint32_t generation) const;
-    // Give a line back, of which no point is outstanding.
-    void give_back(std::uint32_t index) const;
-    // The lines of a client that has ended, and its streams with it (the manager). Repeating it does no harm.
+    // Give a line back. False: it is not the client's any more, or points of it are outstanding; then its stream may still
+    // write, and the line stays the client's until that has ended.
+    bool give_back(std::uint32_t index, std::uint32_t slot, std::uint32_t generation) const;
+    // The lines of a client that has ended, and its streams with it (the manager). Repeating it does no harm, also late, by
+    // a manager that was stopped meanwhile and replaced.
     void end(std::uint32_t slot, std::uint32_t generation) const;
 
     // Whether the work before a point is over. Then, and only then, is_lost() says whether it was done.
@@ -28,8 +30,9 @@ class Timelines {
     }
     bool is_lost(std::uint32_t index, std::uint64_t point) const {
         const Timeline& line = at(index);
-        return point > line.lost_from.load(std::memory_order_relaxed) &&
-               point <= line.lost_to.load(std::memory_order_relaxed);
+        // In this order: with the first end of the interval alone, points before it would seem to be lost.
+        const std::uint64_t to = line.lost_to.load(std::memory_order_acquire);  // SYNC: timeline lost
+        return point <= to && point > line.lost_from.load(std::memory_order_relaxed);
     }
 
    private:

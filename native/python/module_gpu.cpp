@@ -76,13 +76,16 @@ class PyTimelines {
                 line.lost_from.load(),
                 line.lost_to.load()};
     }
-    int claim(std::uint32_t slot, std::uint32_t generation) const {
+    int claim(std::uint32_t slot, std::uint32_t generation) {
+        slot_ = slot;
+        generation_ = generation;
         const std::uint32_t index = timelines_.claim(slot, generation);
         return index == kNone ? -1 : static_cast<int>(index);
     }
-    void give_back(std::uint32_t index) const {
+    // False: points are outstanding, or the line is not that of the client that claims here.
+    bool give_back(std::uint32_t index) const {
         checked(index);
-        timelines_.give_back(index);
+        return timelines_.give_back(index, slot_, generation_);
     }
 
    private:
@@ -98,6 +101,7 @@ class PyTimelines {
     nb::object group_object_;
     Timelines timelines_;
     std::mutex marking_;
+    std::uint32_t slot_ = 0, generation_ = 0;  // of the client that claims lines; slot 0 is no client's
     StreamCall write_ = nullptr, wait_ = nullptr;
     std::uint64_t base_ = 0;
 };

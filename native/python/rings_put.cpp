@@ -198,6 +198,7 @@ std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb
     }
     if (messages[0].flags & kBodyInBlock) {
         const Block* body = encoded.blocks.back();
+        if (body->segment->on_device()) raise(errors.message_damaged, "the body of a message is memory of a GPU");
         if (!pickled && body->bytes > 0 && body->data()[0] == std::byte{codec::kPickled})
             raise(errors.message_damaged, "a message was pickled, which this side has not allowed");
     }

@@ -83,8 +83,10 @@ def device_of(name: bytes) -> bytes:
         uuid = bytes.fromhex(name[4:].decode("ascii", "replace"))
     except ValueError:
         uuid = b""
-    if name[:4] != b"GPU-" or len(uuid) != 16:
-        raise Malformed(f"{name[:80]!r} is not the name of a device: it must be 'GPU-' and 32 hexadecimal digits")
+    if len(uuid) != 16 or not any(uuid) or name != device_name(uuid):
+        raise Malformed(
+            f"{name[:80]!r} is not the name of a device: it must be 'GPU-' and 32 lower-case hexadecimal digits, not all 0"
+        )
     return uuid
 
 

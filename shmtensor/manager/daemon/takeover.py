@@ -250,7 +250,13 @@ def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
         metadata = _native.SegmentMetadata.found(parts.metadata)
         parts.metadata = -1
         facts = metadata.facts
-        if not facts.device and (parts.payload < 0 or os.fstat(parts.payload).st_size < facts.payload_bytes):
+        if facts.device:
+            # What has the name of its payload is not the device's memory, which no process can reopen.
+            segment = state.adopt_segment(metadata, -1, b"", None)
+            if segment is not None:
+                metadata = None
+            return segment is not None
+        if parts.payload < 0 or os.fstat(parts.payload).st_size < facts.payload_bytes:
             return False
         if facts.dedicated and facts.payload_bytes == _native.RING_BYTES and not parts.name:
             ring = _ring(parts.payload, pipes)
