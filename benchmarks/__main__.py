@@ -23,6 +23,7 @@ from benchmarks import (
     descriptors,
     draw,
     fresh,
+    gpu_loading,
     handover,
     heap,
     loader,
@@ -64,6 +65,7 @@ BENCHMARKS = {
     "worker_pool": worker_pool,
     "cluster": cluster,
     "loader_memory": loader_memory,
+    "gpu_loading": gpu_loading,
     "random": randoms,
     "torch": torch_tensors,
 }
