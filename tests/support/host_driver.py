@@ -186,9 +186,11 @@ class HostDriver:
 
     def host_free(self, address: int) -> None:
         self._enter("cuMemFreeHost")
-        if self._host.pop(address, None) is None:
-            raise DriverError("cuMemFreeHost", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
-        del self._registered[address]
+        with self._lock:
+            if address not in self._host:
+                raise DriverError("cuMemFreeHost", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
+            del self._registered[address]
+            del self._host[address]  # last: from now on other memory may be there
 
     def device_pointer(self, address: int) -> int:
         self._enter("cuMemHostGetDevicePointer")
