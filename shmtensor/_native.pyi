@@ -1117,8 +1117,11 @@ class BlockUse:
     def renew(self) -> Block | None:
         """Return the block with a new generation, as if it was freed and allocated. Does not block.
 
-        None: it has another user, in this process or in another one, or its segment is locked at the moment.
+        None: it has another user, in this process or in another one, or its segment is locked at the moment; or this
+        use has ended.
         """
+    def close(self) -> None:
+        """End this use. May be called again."""
     @property
     def address(self) -> int: ...
     @property

@@ -1,7 +1,10 @@
 // The bindings of blocks and views of them: _native.Block, _native.View; and of arrays over other arrays' memory.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "python/array.hpp"
 #include "python/codec_memory.hpp"
@@ -98,27 +101,35 @@ void add_block(nb::module_& m) {
 // A user of a block that is not its wrapper: the memory stays this process's also after the last array over it.
 class PyBlockUse {
    public:
-    explicit PyBlockUse(PyBlock& of) : block_(of.block) { block_->client->share(*block_); }
-    PyBlockUse(const PyBlockUse& other) : block_(other.block_) { block_->client->share(*block_); }
+    explicit PyBlockUse(Block& block) : block_(&block) { block_->client->share(*block_); }
+    PyBlockUse(const PyBlockUse&) = delete;
     PyBlockUse& operator=(const PyBlockUse&) = delete;
-    ~PyBlockUse() { block_->client->release(block_); }
+    ~PyBlockUse() { close(); }
 
     nb::object renew() {
-        if (!block_->client->renew(*block_)) return nb::none();
+        if (!block_ || !block_->client->renew(*block_)) return nb::none();
         block_->client->share(*block_);
         return wrapper_of(block_);
     }
-    const Block& block() const { return *block_; }
+    void close() {
+        if (Block* const ended = std::exchange(block_, nullptr)) ended->client->release(ended);
+    }
+    Block& block() const {
+        if (!block_) throw nb::value_error("this use of a block has ended");
+        return *block_;
+    }
 
    private:
     Block* block_;
 };
 
 void add_block_use(nb::module_& m) {
-    nb::class_<PyBlockUse>(m, "BlockUse", nb::is_final())
-        .def(nb::init<PyBlock&>(), nb::arg("block"))
-        .def("again", [](PyBlockUse& u) { return PyBlockUse(u); })
+    nb::class_<PyBlockUse>(m, "BlockUse", nb::is_final(), nb::is_weak_referenceable())
+        .def(
+            "__init__", [](PyBlockUse* use, PyBlock& of) { new (use) PyBlockUse(*of.block); }, nb::arg("block"))
+        .def("again", [](PyBlockUse& u) { return std::make_unique<PyBlockUse>(u.block()); })
         .def("renew", &PyBlockUse::renew)
+        .def("close", &PyBlockUse::close)
         .def_prop_ro("address", [](PyBlockUse& u) { return reinterpret_cast<std::uintptr_t>(u.block().data()); })
         .def_prop_ro("nbytes", [](PyBlockUse& u) { return u.block().bytes; });
 }

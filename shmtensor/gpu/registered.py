@@ -44,7 +44,7 @@ class Registration:
 
     def __init__(self, block: _native.Block) -> None:
         """Register the pages: about 40 us for each MiB that is in memory. Raises DriverError, DeviceUnavailable."""
-        self.use = _native.BlockUse(block)
+        self.use = _used(_native.BlockUse(block))
         current = driver.current()
         current.register(0, block.address, -(-block.nbytes // _PAGE) * _PAGE)
         self._driver, self._pid = current, os.getpid()
@@ -57,9 +57,16 @@ class Registration:
 
 _registrations: Final[weakref.WeakValueDictionary[int, Registration]] = weakref.WeakValueDictionary()
 """By address of the block."""
+_uses: Final[weakref.WeakSet[_native.BlockUse]] = weakref.WeakSet()
+"""All that this process has, for a forked child to end."""
 _registering = threading.RLock()
 _forked_at = -FORK_SECONDS
 _is_refused = False  # the warning was given
+
+
+def _used(use: _native.BlockUse) -> _native.BlockUse:
+    _uses.add(use)
+    return use
 
 
 def is_registered(address: int) -> bool:
@@ -96,7 +103,7 @@ def _registered(block: _native.Block) -> Registration | None:
 
 def _watch(block: _native.Block, registration: Registration) -> None:
     """Have the last use of a block here be followed by its streams: until then it has one more."""
-    weakref.finalize(block, retire, (registration, registration.use.again())).atexit = False
+    weakref.finalize(block, retire, (registration, _used(registration.use.again()))).atexit = False
 
 
 def _warn(problem: DeviceUnavailable) -> None:
@@ -258,9 +265,14 @@ def _note_fork() -> None:
 
 
 def _after_fork() -> None:
-    """Registrations are the parent's, and so are the blocks of pools: a child that held them would keep them in use."""
+    """Registrations are the parent's, and so are the blocks of pools: a child that held them would keep them in use.
+
+    Some uses are those of a thread of the parent, which never ends here.
+    """
     global _registering
     _registering = threading.RLock()
+    for use in list(_uses):
+        use.close()
     for pool in list(_pools):
         pool._forget()
     _registrations.clear()

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -193,9 +194,23 @@ def test_in_a_forked_child_nothing_is_registered(host):
     assert storage.is_pinned() and host.is_registered(block.address)
 
 
-def test_a_forked_child_does_not_keep_the_free_blocks_of_a_pool(host):
-    pool = registered.PinnedPool()
+def test_a_forked_child_does_not_keep_the_blocks_of_a_pool(host, monkeypatch):
+    """Also not those that a thread waits with for a stream: in the child its variables are never released."""
+    pool, began, go = registered.PinnedPool(), threading.Event(), threading.Event()
+
+    def hold(used):
+        began.set()
+        go.wait(20)
+
+    def retire(used):
+        threads.append(threading.Thread(target=hold, args=(used,)))
+        threads[0].start()
+
+    threads = []
+    monkeypatch.setattr(registered, "retire", retire)
     address = pool.allocate(LARGE).address
+    assert began.wait(20)
+    monkeypatch.undo()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -203,8 +218,10 @@ def test_a_forked_child_does_not_keep_the_free_blocks_of_a_pool(host):
         os.read(reader, 1)  # until the parent closes its end
         os._exit(0)
     os.close(reader)
+    go.set()
+    threads[0].join()
     try:
-        assert until(lambda: pool.allocate(LARGE).address == address, "the child has released the block")
+        until(lambda: pool.allocate(LARGE).address == address, "the child has released the block")
     finally:
         os.close(writer)
         os.waitpid(pid, 0)
