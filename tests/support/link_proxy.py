@@ -27,7 +27,8 @@ class LinkProxy:
         self.blocked = False  # nothing passes, and nobody is told
         self.connections = 0
         self.resets = 0
-        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._pairs: dict[tuple[socket.socket, socket.socket], threading.Lock] = {}
+        """Each with the lock of who passes bytes on: what another thread read meanwhile would arrive out of order."""
         self._lock = threading.Lock()
         self._listener = socket.create_server((host, port))
         self.address = self._listener.getsockname()[:2]
@@ -53,42 +54,50 @@ class LinkProxy:
             far.settimeout(None)
             with self._lock:
                 self.connections += 1
-                self._pairs.add((near, far))
-                thread = threading.Thread(target=self._forward, args=(near, far), daemon=True)
+                passing = self._pairs[near, far] = threading.Lock()
+                thread = threading.Thread(target=self._forward, args=(near, far, passing), daemon=True)
                 self._threads.append(thread)
             thread.start()
 
-    def _forward(self, near: socket.socket, far: socket.socket) -> None:
+    def _forward(self, near: socket.socket, far: socket.socket, passing: threading.Lock) -> None:
         other = {near: far, far: near}
         try:
             while True:
                 for readable in select.select([near, far], [], [], 0.5)[0]:
-                    part = readable.recv(_PART)
-                    if not part:
-                        return
-                    if self.delay:
-                        time.sleep(self.delay)
-                    while self.blocked and not self._closed:
-                        time.sleep(0.01)
-                    other[readable].sendall(part)
-                    if self.rate:
-                        time.sleep(len(part) / self.rate)
+                    with passing:
+                        if not self._pass_on(readable, other[readable]):
+                            return
         except (OSError, ValueError):
             pass
         finally:
             with self._lock:
-                self._pairs.discard((near, far))
+                del self._pairs[near, far]
             near.close()
             far.close()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> bool:
+        """Pass one part on. False: the source has ended."""
+        part = source.recv(_PART)
+        if not part:
+            return False
+        if self.delay:
+            time.sleep(self.delay)
+        while self.blocked and not self._closed:
+            time.sleep(0.01)
+        target.sendall(part)
+        if self.rate:
+            time.sleep(len(part) / self.rate)
+        return True
 
     def reset(self, chance: random.Random | None = None) -> int:
         """Reset all connections, both ways. With `chance` a part of what is on its way is passed on before."""
         with self._lock:
-            pairs = list(self._pairs)
-        for near, far in pairs:
-            if chance is not None and chance.random() < 0.5:
+            pairs = list(self._pairs.items())
+        for (near, far), passing in pairs:
+            if chance is not None and chance.random() < 0.5 and passing.acquire(blocking=False):
                 with suppress(OSError, ValueError):
                     far.send(near.recv(chance.randint(1, 4096), socket.MSG_DONTWAIT))
+                passing.release()
             for end in (near, far):
                 with suppress(OSError):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
