@@ -95,7 +95,6 @@ stress: native
 	build/native/reach
 	build/native/graph
 	build/native/windows
-	build/native/timelines
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
 	for structure in ring cast store sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
@@ -142,7 +141,6 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/graph
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/windows
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/timelines
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
 	for structure in ring cast store sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \

@@ -23,7 +23,6 @@ from benchmarks import (
     descriptors,
     draw,
     fresh,
-    gpu_loading,
     handover,
     heap,
     loader,
@@ -65,7 +64,6 @@ BENCHMARKS = {
     "worker_pool": worker_pool,
     "cluster": cluster,
     "loader_memory": loader_memory,
-    "gpu_loading": gpu_loading,
     "random": randoms,
     "torch": torch_tensors,
 }

@@ -46,7 +46,6 @@ enum class Tag : std::uint8_t {
     tensor,       // array block offset, strides in bytes as zigzag (form bit 6); form bit 7: 0
     small_array,  // array, elements; form bit 6: Fortran order
     array,        // array block; form bit 6: Fortran order
-    device_tensor,  // as tensor; then timeline, point (docs/gpu.md)
     end
 };
 constexpr std::uint8_t kReferred = 0x80;
