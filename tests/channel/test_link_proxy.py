@@ -17,6 +17,7 @@ _PART = 512
 def test_what_passes_before_a_reset_is_the_beginning_of_what_was_sent():
     sent = np.arange(1 << 18, dtype=np.uint32).tobytes()
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(BOUND)
         proxy = LinkProxy(server.getsockname()[:2])
         proxy.delay = 0.005  # while a part is delayed, the next ones wait behind it
         try:

@@ -95,9 +95,11 @@ class LinkProxy:
             pairs = list(self._pairs.items())
         for (near, far), passing in pairs:
             if chance is not None and chance.random() < 0.5 and passing.acquire(blocking=False):
-                with suppress(OSError, ValueError):
-                    far.send(near.recv(chance.randint(1, 4096), socket.MSG_DONTWAIT))
-                passing.release()
+                try:
+                    with suppress(OSError, ValueError):
+                        far.sendall(near.recv(chance.randint(1, 4096), socket.MSG_DONTWAIT))
+                finally:
+                    passing.release()
             for end in (near, far):
                 with suppress(OSError):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
