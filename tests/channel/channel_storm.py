@@ -1,10 +1,12 @@
 """Two hosts with one channel, and kills and resets of everything: each message arrives once, in order for each sender.
 
-    python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--managers]
+    python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--managers] [--namespaces]
 
 A host is a group of its own. On both hosts processes put and get on the same queue, are killed, and are replaced; so
 are the link processes, their guards and, with --managers, the managers. A proxy between the hosts resets the
-connections. Afterwards the logs are compared.
+connections. With --namespaces (root), each host has its own network, processes, mounts and /dev/shm, and what is
+between them loses, repeats, delays and reorders packets as well. Afterwards the logs are compared, and each host's
+memory with what it was before.
 """
 
 from __future__ import annotations
@@ -28,16 +30,22 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import numpy as np
+from bad_network import ADDRESSES, BadNetwork, Weather, unavailable
 from link_proxy import LinkProxy
 
 import shmtensor
 import shmtensor.multiprocessing as mp
 from shmtensor import channel
+from shmtensor.channel import keys
 from shmtensor.errors import SegmentLost
 
 TIMEOUT = 30.0  # seconds after which an end is dead; longer than anything that the storm does to one
 QUIET = 3.0
+PORT = 7000  # where hosts have networks of their own
+WEATHER = Weather(loss=0.01, repeats=0.01, delay=0.0005, jitter=0.001)
+RETURN_SECONDS = 30.0  # within which the memory of messages that were taken is free
 
+MOST_RINGS = 1 << 20  # bytes by which the table of a window may grow: it keeps the size that it has needed
 
 # ----------------------------------------------------------------------------------------------------------- one host
 
@@ -109,6 +117,19 @@ class Host:
         self.stop_consumers.set()
         self.join(consume)
 
+    def memory(self) -> dict[str, int]:
+        """Bytes of blocks that anything holds on this host: of the rings and tables of queues, and of all others."""
+        segments = self.queue._end.manager.list()["segments"]
+        rings = sum(one["live_bytes"] for one in segments if one["ring"] is not None)
+        return {"rings": rings, "blocks": sum(one["live_bytes"] for one in segments) - rings}
+
+    def memory_beyond(self, before: dict[str, int]) -> dict[str, int]:
+        """What is held beyond `before`, once all other blocks are free or their time is over."""
+        deadline = time.monotonic() + RETURN_SECONDS
+        while (now := self.memory())["blocks"] > before["blocks"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return {kind: now[kind] - before[kind] for kind in now}
+
     def until(self, file: str) -> None:
         while not Path(self.directory, file).exists():
             time.sleep(0.05)
@@ -153,14 +174,17 @@ class Host:
 
 def host(options: argparse.Namespace) -> None:
     if options.host == "a":
-        queue = channel.listen(options.address, maxsize=200, timeout=TIMEOUT)
+        queue = channel.listen(options.address, maxsize=200, timeout=TIMEOUT, keys=options.keys)
         Path(options.directory, "address").write_text(queue.address)
     else:
-        queue = channel.connect(options.address, timeout=TIMEOUT)
-    Host(options.host, queue, options.directory, options.seed).run(options.kills, options.managers)
-    Path(options.directory, f"lost-{options.host}").write_text(str(queue.stats().lost))
-    while not Path(options.directory, "lost-b").exists():
-        time.sleep(0.05)
+        queue = channel.connect(options.address, timeout=TIMEOUT, keys=options.keys)
+    here = Host(options.host, queue, options.directory, options.seed)
+    before = here.memory()
+    here.run(options.kills, options.managers)
+    Path(options.directory, f"left-{options.host}").write_text(
+        json.dumps({"lost": queue.stats().lost, "memory": here.memory_beyond(before)})
+    )
+    here.until("left-b")
     queue.close()
 
 
@@ -198,36 +222,113 @@ def compare(directory: Path, lossy: int) -> dict[str, int]:
     return {"put": len(put), "got": len(got), "lost with a killed consumer": len(lost)}
 
 
-def start_host(name: str, address: str, directory: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
+class Loopback:
+    """Two groups of this machine, and a proxy between them."""
+
+    listen_at = "tcp://127.0.0.1:0"
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.proxy: LinkProxy | None = None
+
+    def prefix(self, name: str) -> list[str]:
+        return []
+
+    def options(self, name: str) -> list[str]:
+        return []
+
+    def join(self, address: str) -> str:
+        """What the second host connects to."""
+        self.proxy = LinkProxy(("127.0.0.1", int(address.rpartition(":")[2])))
+        return self.proxy.url
+
+    @property
+    def resets(self) -> int:
+        return 0 if self.proxy is None else self.proxy.resets
+
+    def reset(self, chance: random.Random) -> None:
+        assert self.proxy is not None
+        self.proxy.reset(chance)
+
+    def facts(self) -> dict[str, Any]:
+        return {"resets": self.resets}
+
+    def close(self) -> None:
+        if self.proxy is not None:
+            self.proxy.close()
+
+
+class Namespaces:
+    """Two hosts with networks, processes and shared memory of their own, joined by a bad network."""
+
+    listen_at = f"tcp://{ADDRESSES[0]}:{PORT}"
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.keys = {name: directory / f"keys-{name}" for name in "ab"}
+        for name, peer in ("a", "b"), ("b", "a"):
+            (self.keys[peer] / keys.PEERS).mkdir(parents=True, exist_ok=True)
+            shutil.copy(keys.make(self.keys[name], name), self.keys[peer] / keys.PEERS / f"{name}.pem")
+        self.network = BadNetwork(WEATHER, seed)
+
+    def prefix(self, name: str) -> list[str]:
+        return self.network.prefix("ab".index(name))
+
+    def options(self, name: str) -> list[str]:
+        return ["--keys", str(self.keys[name])]
+
+    def join(self, address: str) -> str:
+        """What the second host connects to."""
+        return address
+
+    @property
+    def resets(self) -> int:
+        return self.network.resets
+
+    def reset(self, chance: random.Random) -> None:
+        self.network.reset()
+
+    def facts(self) -> dict[str, Any]:
+        network = self.network
+        packets = {"passed": network.passed, "lost": network.lost, "repeated": network.repeated}
+        return {"resets": network.resets, "packets": packets}
+
+    def close(self) -> None:
+        self.network.close()
+
+
+def start_host(
+    name: str, address: str, directory: Path, place: Loopback | Namespaces, options: argparse.Namespace
+) -> subprocess.Popen[bytes]:
     arguments = [sys.executable, __file__, "--host", name, "--address", address, "--directory", str(directory)]
     arguments += ["--kills", str(options.kills // 2), "--seed", str(options.seed + ord(name))]
     arguments += ["--managers"] if options.managers else []
     environment = {**os.environ, "SHMTENSOR_GROUP": f"storm{name}{os.getpid()}"}
-    return subprocess.Popen(arguments, env=environment)
+    return subprocess.Popen([*place.prefix(name), *arguments, *place.options(name)], env=environment)
+
+
+def await_file(path: Path, hosts: list[subprocess.Popen[bytes]]) -> None:
+    while not path.exists():
+        assert all(process.poll() is None for process in hosts), [process.poll() for process in hosts]
+        time.sleep(0.02)
 
 
 def storm(options: argparse.Namespace) -> dict[str, Any]:
     directory = Path(tempfile.mkdtemp(prefix="shmt-storm-"))
     began = time.monotonic()
     chance = random.Random(options.seed)
-    hosts = [start_host("a", "tcp://127.0.0.1:0", directory, options)]
-    proxy = None
+    hosts: list[subprocess.Popen[bytes]] = []
+    place = (Namespaces if options.namespaces else Loopback)(directory, options.seed)
     try:
-        while not Path(directory, "address").exists():
-            assert hosts[0].poll() is None, "host a ended"
-            time.sleep(0.02)
-        port = int((directory / "address").read_text().rpartition(":")[2])
-        proxy = LinkProxy(("127.0.0.1", port))
-        hosts.append(start_host("b", proxy.url, directory, options))
-        while not all((directory / f"killed-{name}").exists() for name in "ab") or proxy.resets < options.resets:
+        hosts.append(start_host("a", place.listen_at, directory, place, options))
+        await_file(directory / "address", hosts)
+        hosts.append(start_host("b", place.join((directory / "address").read_text()), directory, place, options))
+        while not all((directory / f"killed-{name}").exists() for name in "ab") or place.resets < options.resets:
             assert all(process.poll() is None for process in hosts), [process.poll() for process in hosts]
             time.sleep(chance.uniform(0.0, 0.1))
-            if proxy.resets < options.resets:
-                proxy.reset(chance)
+            if place.resets < options.resets:
+                place.reset(chance)
         (directory / "stop-producers").touch()
-        while not all((directory / f"quiet-{name}").exists() for name in "ab"):
-            assert all(process.poll() is None for process in hosts), [process.poll() for process in hosts]
-            time.sleep(0.05)
+        for name in "ab":
+            await_file(directory / f"quiet-{name}", hosts)
         sizes, since = -1, time.monotonic()
         while time.monotonic() - since < QUIET:
             now = sum(path.stat().st_size for path in directory.glob("got-*"))
@@ -241,16 +342,20 @@ def storm(options: argparse.Namespace) -> dict[str, Any]:
             (collections.Counter(json.loads((directory / f"killed-{n}").read_text())) for n in "ab"),
             collections.Counter(),
         )
-        lossy = killed["get"] + sum(int((directory / f"lost-{name}").read_text()) for name in "ab")
-        result = compare(directory, lossy)
-        return {**result, "kills": dict(killed), "resets": proxy.resets, "seconds": round(time.monotonic() - began, 1)}
+        left = {name: json.loads((directory / f"left-{name}").read_text()) for name in "ab"}
+        result = compare(directory, killed["get"] + sum(one["lost"] for one in left.values()))
+        memory = {name: one["memory"] for name, one in left.items()}
+        for name, one in memory.items():
+            assert one["blocks"] <= 0, f"host {name}: {one['blocks']} bytes of messages did not come back"
+            assert one["rings"] <= MOST_RINGS, f"host {name}: rings and tables grew by {one['rings']} bytes"
+        seconds = round(time.monotonic() - began, 1)
+        return {**result, "kills": dict(killed), **place.facts(), "bytes more than before": memory, "seconds": seconds}
     finally:
         for process in hosts:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        if proxy is not None:
-            proxy.close()
+        place.close()
         if not options.keep:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -261,15 +366,17 @@ def main() -> None:
     parser.add_argument("--resets", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--managers", action="store_true")
+    parser.add_argument("--namespaces", action="store_true")
     parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--host", help=argparse.SUPPRESS)
-    parser.add_argument("--address", help=argparse.SUPPRESS)
-    parser.add_argument("--directory", help=argparse.SUPPRESS)
+    for hidden in ("--host", "--address", "--directory", "--keys"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.host:
         host(options)
-    else:
-        print(json.dumps(storm(options), indent=1))
+        return
+    if options.namespaces and (reason := unavailable()):
+        parser.error(f"--namespaces: {reason}")
+    print(json.dumps(storm(options), indent=1))
 
 
 if __name__ == "__main__":

@@ -373,3 +373,6 @@ def test_memory_comes_back():
             queue.put(np.ones(1_000_000, np.uint8))
             assert there.ask(["get"])[0] == "ok"
         until(lambda: queue._manager.stats().live_bytes <= before, "what was sent is free")
+        assert there.ask(["put_array", 1_000_000, 1])[0] == "ok"
+        assert queue.get(timeout=BOUND).sum() == 1_000_000
+        until(lambda: queue._manager.stats().live_bytes <= before, "what was received is free")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bad_network import unavailable
 
 PROGRAM = Path(__file__).with_name("channel_storm.py")
 
@@ -16,6 +17,11 @@ PROGRAM = Path(__file__).with_name("channel_storm.py")
     "options",
     [
         pytest.param(["--kills", "10", "--resets", "10"], id="short"),
+        pytest.param(
+            ["--kills", "10", "--resets", "10", "--namespaces"],
+            marks=pytest.mark.skipif(bool(unavailable()), reason=unavailable()),
+            id="namespaces",
+        ),
         pytest.param(["--kills", "100", "--resets", "100"], marks=pytest.mark.exhaustive, id="kills"),
         pytest.param(["--kills", "100", "--resets", "50", "--managers"], marks=pytest.mark.exhaustive, id="managers"),
     ],

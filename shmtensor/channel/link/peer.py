@@ -142,21 +142,25 @@ class Peer:
                     raise ProtocolError(f"{wire.NAMES[head.kind]} came after the beginning of the connection")
                 self.stream.received(self, head)
                 continue
-            sizes: list[int] = []
-            if head.blocks:
-                packed = memoryview(bytearray(head.blocks * wire.SIZE_BYTES))
-                yield packed
-                sizes = wire.unpack_sizes(packed, head.third)
-            if head.length and sum(sizes) + head.length - head.second * wire.FRAME.size != head.third:
-                raise ProtocolError(f"DATA says that it has {head.third} bytes; its parts have others")
-            frames = memoryview(bytearray(head.length))
-            yield frames
-            blocks = []
-            for size in sizes:
-                block = yield from self._allocate(size)
-                yield memoryview(block).cast("B")
-                blocks.append(block)
-            self.stream.data(head, frames, blocks)
+            yield from self._read_messages(head)
+
+    def _read_messages(self, head: wire.Head) -> Generator[memoryview]:
+        """Read the rest of a DATA. What it has read is not kept while the next frame is awaited."""
+        sizes: list[int] = []
+        if head.blocks:
+            packed = memoryview(bytearray(head.blocks * wire.SIZE_BYTES))
+            yield packed
+            sizes = wire.unpack_sizes(packed, head.third)
+        if head.length and sum(sizes) + head.length - head.second * wire.FRAME.size != head.third:
+            raise ProtocolError(f"DATA says that it has {head.third} bytes; its parts have others")
+        frames = memoryview(bytearray(head.length))
+        yield frames
+        blocks = []
+        for size in sizes:
+            block = yield from self._allocate(size)
+            yield memoryview(block).cast("B")
+            blocks.append(block)
+        self.stream.data(head, frames, blocks)
 
     # ------------------------------------------------------------------------------------------------------- sending
 
