@@ -18,7 +18,7 @@ help:
 	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
 	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
-	@echo "make channel-storm: a channel between two groups under CHANNEL_KILLS=1000 kills of everything and as many resets"
+	@echo "make channel-storm: a channel between two groups under CHANNEL_KILLS=1000 kills of everything and as many resets; TESTFLAGS=--namespaces (root)"
 	@echo "make soak      MINUTES=10 of the same traffic without kills, or of some ROLES='keeper keeper' of it; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
@@ -73,13 +73,14 @@ $(VENV)/.install: $(VENV)/.tools pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.examples $(VENV)/.test $(VENV)/.test-all $(VENV)/.dev: $(VENV)/.%: $(VENV)/.install
+$(VENV)/.examples $(VENV)/.test $(VENV)/.test-all $(VENV)/.dev $(VENV)/.cluster: $(VENV)/.%: $(VENV)/.install
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[$(EXTRAS)]"
 	@touch $@
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.test: EXTRAS = test,examples
 $(VENV)/.test-all: EXTRAS = test-all
 $(VENV)/.dev: EXTRAS = dev
+$(VENV)/.cluster: EXTRAS = test,examples,ray,dask
 
 native: build/native/.built
 build/native/.built: $(VENV)/.tools $(NATIVE)
@@ -176,8 +177,8 @@ test-torch-programs: $(VENV)/.test
 	$(BIN)/python -m pytest tests/test_torch_programs.py tests/test_torch_names.py $(TESTFLAGS)
 
 # Clusters of Ray and Dask on this machine; TORCH= leaves torch's tensors out.
-test-cluster: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[ray,dask]" $(if $(TORCH),"$(TORCH)")
+test-cluster: $(VENV)/.cluster
+	$(if $(TORCH),$(BIN)/python -m pip install --quiet "$(TORCH)")
 	$(PYTEST) tests/integrations/test_ray.py tests/integrations/test_ray_fetching.py tests/integrations/test_dask.py \
 	  tests/test_cluster_examples.py $(TESTFLAGS)
 

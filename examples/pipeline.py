@@ -82,7 +82,7 @@ def decode(arguments: argparse.Namespace) -> int:
         result = {"from": arguments.name, "number": piece["number"], "images": decoded, "labels": piece["labels"]}
         images.put(result, timeout=SILENCE)
     images.put({"from": arguments.name, "number": None}, timeout=SILENCE)
-    await_delivery(images)
+    images.flush(timeout=SILENCE)  # a container of this process ends with it, and its link process too
     return 0
 
 
@@ -159,7 +159,7 @@ def batch(arguments: argparse.Namespace) -> int:
         ended = time.monotonic()
     amounts = {"files, to decoders": work.nbytes, "images, to the batcher": count * (PIXELS**2 + 8)}
     batches.put({"of": 0, "senders": dict(senders), "amounts": amounts, "seconds": ended - begun}, timeout=SILENCE)
-    await_delivery(batches)
+    batches.flush(timeout=SILENCE)
     return 0
 
 
@@ -277,18 +277,6 @@ def connect(address: str, arguments: argparse.Namespace) -> Channel:
 def next_port(address: str) -> str:
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) + 1}"
-
-
-def await_delivery(queue: Channel) -> None:
-    """Wait until the other end has what was put.
-
-    A channel delivers it after this process has ended, too, but not after a container of this process has ended.
-    """
-    deadline = time.monotonic() + SILENCE
-    while (stats := queue.stats()).unsent or (not stats.is_listening and stats.unacknowledged):
-        if stats.problem and time.monotonic() > deadline:
-            raise ConnectionLost(stats.problem)
-        time.sleep(0.01)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------

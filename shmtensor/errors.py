@@ -142,6 +142,10 @@ class LockTimeout(ShmTensorError, TimeoutError):
     """A live process, for example a stopped one, kept a segment's metadata locked for too long."""
 
 
+class DeliveryTimeout(ShmTensorError, TimeoutError):
+    """What was put into a channel was not delivered in the time that `flush` was given; nothing of it is lost."""
+
+
 class MessageTooLarge(ShmTensorError, ValueError):
     """A message larger than the queue's `maxbytes`, or than any queue can hold."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.util import register_after_fork
 from typing import Any, Final
 
+from ..errors import InvalidArgument
 from ..ipc import reductions
 from ..ipc.broadcast import Broadcast, BroadcastReader
 from ..ipc.queues import Loops, Queue
@@ -76,6 +77,25 @@ class _Linked:
             lost=end.state.lost_messages,
             problem=end.state.text,
         )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Block until the listening end has what was put at this end before, by any of its processes.
+
+        What was put is delivered without that, too. Call it before a container of this process ends, with which its
+        link process is killed. At the listening end it returns at once.
+
+        Args:
+            timeout: seconds; None: as long as it takes, or until the other end is lost.
+
+        Raises:
+            DeliveryTimeout: it took longer. Everything is delivered all the same, once that is possible.
+            ConnectionLost: the listening end is gone.
+        """
+        if timeout is not None and not timeout >= 0:
+            raise InvalidArgument(f"timeout must be None or at least 0 seconds, not {timeout!r}")
+        end = self._opened_end()
+        if self._remote:
+            end.await_delivery(timeout)
 
     def _close_end(self) -> None:
         """Let the link process see that this process has closed the channel."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from .._native import COPY_TENSORS, PICKLE_BY_VALUE, REFUSE_PICKLE, Block
-from ..errors import ConnectionLost, InvalidArgument, ManagerTimeout, ShmTensorError
+from ..errors import ConnectionLost, DeliveryTimeout, InvalidArgument, ManagerTimeout, ShmTensorError
 from ..ipc.broadcast import Broadcast
 from ..ipc.queues import Queue
 from ..ipc.synchronize import Event, Lock
@@ -32,6 +32,10 @@ _PROGRAM: Final = (
 )
 _START_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.001
+_LONGEST_PAUSE_SECONDS: Final = 0.02
+_COUNTED: Final = 2**32 - 1
+"""Counts of messages wrap after this one."""
+_AHEAD: Final = 2**31
 _HELD_BY_LINK: Final = 1
 
 
@@ -168,6 +172,32 @@ class End:
             self._wants = True
             self.state.wanted = 1
             self.control.set()
+
+    def await_delivery(self, timeout: float | None) -> None:
+        """Block until a listening end has what was put here before. Raises DeliveryTimeout, ConnectionLost."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        ring = self.outbox._ring
+        put, last, pause = ring.stats().put, None, _PAUSE_SECONDS
+        while True:
+            if last is None and (ring.taken() - put) & _COUNTED < _AHEAD:  # all of it was in the window, or is there
+                last = max((last for _, last in self._window_numbers()), default=0)
+            if last is not None and all(first > last for first, _ in self._window_numbers()):
+                return
+            self.require()
+            self.link()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise DeliveryTimeout(
+                    f"{self.address} has not received everything within {timeout:g} s: {ring.size()} messages are not "
+                    f"sent, {self.window.stats().objects} runs of messages not acknowledged"
+                    + (f" ({self.state.text})" if self.state.text else "")
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _window_numbers(self) -> list[tuple[int, int]]:
+        """Return the numbers of the first and the last message of each part of the window."""
+        parts = [[int(number, 16) for number in key.split(".")] for key in self.window.keys("")]
+        return [(first, first + messages - 1) for _, first, messages in parts]
 
     def await_subscription(self) -> None:
         """Block until the other end sends all messages of a broadcast. Raises ManagerTimeout, ConnectionLost."""

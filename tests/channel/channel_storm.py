@@ -43,6 +43,7 @@ TIMEOUT = 30.0  # seconds after which an end is dead; longer than anything that 
 QUIET = 3.0
 PORT = 7000  # where hosts have networks of their own
 WEATHER = Weather(loss=0.01, repeats=0.01, delay=0.0005, jitter=0.001)
+SENT = (0, 16_000, 16_000, 200_000)  # bytes that a connection has sent before it is cut; it begins with about 4,000
 RETURN_SECONDS = 30.0  # within which the memory of messages that were taken is free
 
 MOST_RINGS = 1 << 20  # bytes by which the table of a window may grow: it keeps the size that it has needed
@@ -284,7 +285,7 @@ class Namespaces:
         return self.network.resets
 
     def reset(self, chance: random.Random) -> None:
-        self.network.reset()
+        self.network.reset(chance.choice(SENT))
 
     def facts(self) -> dict[str, Any]:
         network = self.network

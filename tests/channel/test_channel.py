@@ -264,6 +264,44 @@ def stop(program):
     )
 
 
+def test_flush_waits_until_the_listening_end_has_what_was_put():
+    with closing(channel.listen(LOCAL)) as queue:
+        queue.flush()  # here it is where it belongs
+        proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
+        try:
+            with elsewhere("command", proxy.url, {"timeout": BOUND}) as there:
+                there.hear()
+                assert there.ask(["flush", 0]) == ["ok", None]  # nothing was put
+                proxy.blocked = True
+                for number in range(3):
+                    there.ask(["put_array", 100_000, number])
+                name, text = there.ask(["flush", 0.2])
+                assert name == "DeliveryTimeout" and "3 runs of messages not acknowledged" in text
+                there.say(["flush", BOUND])
+                proxy.blocked = False
+                assert there.hear() == ["ok", None]
+                assert queue.qsize() == 3
+                assert there.ask(["put_many", list(range(1000))]) == ["ok", 1000]
+                assert there.ask(["flush", BOUND]) == ["ok", None]
+                assert queue.qsize() == 1003
+                assert there.ask(["flush", -1])[0] == "InvalidArgument"
+        finally:
+            proxy.close()
+
+
+def test_flush_says_that_the_other_end_is_lost():
+    with closing(channel.listen(LOCAL, timeout=BOUND)) as queue:
+        proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
+        try:
+            with elsewhere("command", proxy.url, {"timeout": 0.5}) as there:
+                there.hear()
+                proxy.blocked = True
+                there.ask(["put", 1])
+                assert there.ask(["flush", None])[0] == "ConnectionLost"
+        finally:
+            proxy.close()
+
+
 def test_what_needs_pickle_needs_the_consent_of_both_ends():
     with closing(channel.listen(LOCAL)) as queue, pytest.raises(DTypeError, match="pickle=True"):
         queue.put({1, 2})

@@ -72,7 +72,8 @@ class BadNetwork:
         self._chance = random.Random(seed)
         self._namespaces: list[int] = []
         self._devices: list[int] = []
-        self._connections: set[tuple[Any, ...]] = set()
+        self._connections: dict[tuple[Any, ...], int] = {}
+        """Those that are open, each with the bytes that it has sent."""
         self._cut: set[tuple[Any, ...]] = set()
         self._waiting: list[tuple[float, int, int, bytes]] = []
         self._free_at = [0.0, 0.0]
@@ -106,14 +107,15 @@ class BadNetwork:
         network = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{self._namespaces[number]}"]
         return [*network, *OWN_PIDS, *OWN_MEMORY] if own_pids else network
 
-    def reset(self) -> int:
-        """Cut all TCP connections: whoever sends on one is told so by a reset. Returns how many there were."""
+    def reset(self, sent: int = 0) -> int:
+        """Cut the TCP connections that have sent so many bytes; who uses one is told by a reset. Returns how many."""
         with self._lock:
-            found = len(self._connections)
-            self._cut |= self._connections
-            self._connections.clear()
-            self.resets += found
-        return found
+            found = [connection for connection, nbytes in self._connections.items() if nbytes >= sent]
+            for connection in found:
+                del self._connections[connection]
+            self._cut.update(found)
+            self.resets += len(found)
+        return len(found)
 
     def close(self) -> None:
         """Take the network down. What is in it must have ended."""
@@ -183,9 +185,9 @@ class BadNetwork:
                     self._give(source, _reset_for(packet, at, ports))
                 return True
             if flags & (RST | FIN):
-                self._connections.discard(connection)
+                self._connections.pop(connection, None)
             elif not flags & SYN:
-                self._connections.add(connection)
+                self._connections[connection] = self._connections.get(connection, 0) + len(packet)
         return False
 
 

@@ -116,7 +116,7 @@ class Part:
 def start(where: dict[str, float] = HERE) -> Any:
     """An actor on one of the nodes, once it runs."""
     actor = ray.remote(Part).options(num_cpus=0, resources=where, enable_tensor_transport=True).remote()
-    ray.get(actor.pid.remote(), timeout=BOUND * 3)
+    ray.get(actor.pid.remote(), timeout=BOUND * 6)
     return actor
 
 
