@@ -179,7 +179,7 @@ test-torch-programs: $(VENV)/.test
 # Clusters of Ray and Dask on this machine; TORCH= leaves torch's tensors out.
 test-cluster: $(VENV)/.cluster
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet "$(TORCH)")
-	$(PYTEST) tests/integrations/test_ray.py tests/integrations/test_ray_fetching.py tests/integrations/test_dask.py \
+	$(PYTEST) tests/integrations/test_ray.py tests/integrations/test_ray_fetching.py tests/integrations/test_ray_hosts.py tests/integrations/test_dask.py \
 	  tests/test_cluster_examples.py $(TESTFLAGS)
 
 # The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).

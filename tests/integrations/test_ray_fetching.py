@@ -83,6 +83,26 @@ def test_a_malformed_request_is_refused(request_: bytes) -> None:
         assert connection.fetch(place).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"offset": 10_000_000}, {"offset": -1}, {"size": (1 << 40,)}, {"size": (2,), "stride": (-1,)},
+        {"size": (2,), "stride": (1 << 62,)}, {"size": (3, 3), "stride": (1,)}, {"size": (-1,)}, {"dtype": "object"},
+        {"kind": 99}, {"block": (1 << 40, 0, 1)}, {"block": (1, 1 << 40, 1)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_forged_place_is_refused(here: World, forged: dict[str, Any]) -> None:
+    """Whoever knows the secret asks for memory that is not the tensor's."""
+    _, address, place = source(here)
+    request = json.dumps({"secret": address.secret, "place": {**place.document(), **forged}}).encode()
+    with socket.create_connection((fetching.LOOPBACK, address.port), BOUND) as sock:
+        sock.sendall(struct.pack("!I", len(request)) + request)
+        assert sock.recv(1) == b"\1"
+    with Connection(address) as connection:  # and it goes on
+        assert connection.fetch(place)[1].item() == 2
+
+
 def test_the_source_is_killed(here: World) -> None:
     process, address, place = source(here)
     with Connection(address) as connection:

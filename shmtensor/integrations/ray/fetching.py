@@ -1,7 +1,9 @@
 """Bytes of tensors for processes that cannot open their memory.
 
-The source has a server on the loopback device. Who asks must know its secret, which goes with each description of a
-tensor. So this serves groups on one machine; for others `connect` raises `NotSupported`.
+The source has a server on the loopback device, and one at the address of its node if `SHMTENSOR_RAY_KEYS` names a
+directory of keys (`shmtensor.channel.keys`): with those, other machines and network namespaces reach it, by TLS and
+only if each has the certificate of the other. Who asks must also know the source's secret, which goes with each
+description of a tensor.
 
 A request is 4 bytes, the length of the rest, and JSON: the secret and a place. The reply is a byte (0 or 1), 8 bytes,
 the length of the rest, and the elements in C order (0) or why there are none (1). Numbers are big-endian.
@@ -17,20 +19,27 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import ray
 from numpy.typing import NDArray
 
 from ..._tensor.core import Tensor
 from ..._tensor.creation import empty
+from ...channel.keys import Keys
 from ...dtypes import dtype_of
 from ...errors import MessageDamaged, NotSupported, SegmentLost, ShmTensorError
 from .places import Place, boot_id
 
+KEYS_VARIABLE: Final = "SHMTENSOR_RAY_KEYS"
 LOOPBACK: Final = "127.0.0.1"
 SILENCE_SECONDS: Final = 60.0
 """After which the other side counts as gone."""
+_BEGIN_SECONDS: Final = 10.0
+_BEGINNINGS: Final = 64
+"""Connections that are in their beginning at a time; others are closed."""
 _MAX_REQUEST: Final = 1 << 16
 _MAX_REASON: Final = 1 << 16
 _LENGTH: Final = struct.Struct("!I")
@@ -41,44 +50,91 @@ class Address(NamedTuple):
     """Where a process serves its tensors."""
 
     boot: str
+    network: int
+    """The network namespace, whose loopback device has `port`."""
     port: int
     secret: str
+    host: str | None = None
+    """Where others reach it, who have keys; None: nowhere."""
+    host_port: int = 0
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it has the loopback device of this process."""
+        return (self.boot, self.network) == (boot_id(), own_network())
+
+
+def own_network() -> int:
+    """Return what identifies the network namespace of this process on this machine."""
+    return Path("/proc/self/ns/net").stat().st_ino
+
+
+def keys_directory() -> str | None:
+    """Return where the keys are that reach other machines; None: there are none."""
+    return os.environ.get(KEYS_VARIABLE) or None
 
 
 class Server:
     """Sends tensors of this process to whoever knows the secret. Its threads end with the process."""
 
-    def __init__(self) -> None:
-        """Listen. Does not block. Raises OSError: there is no loopback device, or no descriptor."""
-        self._secret = secrets.token_hex(16)
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.address = Address(boot_id(), self._listener.getsockname()[1], self._secret)
-        self.pid = os.getpid()
-        threading.Thread(target=self._listen, name="shmtensor-fetch", daemon=True).start()
+    def __init__(self, keys: str | None = None, host: str = "") -> None:
+        """Listen on the loopback device, and with keys at `host`. Does not block.
 
-    def _listen(self) -> None:
+        Raises:
+            OSError: there is no loopback device, no such address, or no descriptor.
+            InvalidArgument: the keys cannot be used.
+        """
+        self._secret = secrets.token_hex(16)
+        self._beginnings = threading.BoundedSemaphore(_BEGINNINGS)
+        near = self._listening(LOOPBACK, None)
+        self.address = Address(boot_id(), own_network(), near, self._secret)
+        if keys is not None:
+            Keys(keys)  # raises here, and not at the first connection
+            self.address = self.address._replace(host=host, host_port=self._listening(host, keys))
+        self.pid = os.getpid()
+
+    def _listening(self, host: str, keys: str | None) -> int:
+        listener = socket.create_server((host, 0))
+        threading.Thread(target=self._listen, args=(listener, keys), name="shmtensor-fetch", daemon=True).start()
+        port: int = listener.getsockname()[1]
+        return port
+
+    def _listen(self, listener: socket.socket, keys: str | None) -> None:
         while True:
             try:
-                connection = self._listener.accept()[0]
+                connection = listener.accept()[0]
             except OSError:  # the program closed it
                 return
-            threading.Thread(target=self._serve, args=(connection,), name="shmtensor-fetch", daemon=True).start()
+            if not self._beginnings.acquire(blocking=False):  # as many strangers as may be are here
+                connection.close()
+                continue
+            arguments = connection, keys
+            threading.Thread(target=self._begin, args=arguments, name="shmtensor-fetch", daemon=True).start()
+
+    def _begin(self, connection: socket.socket, keys: str | None) -> None:
+        with connection, suppress(OSError, EOFError, ShmTensorError):  # no peer of ours, or it has gone
+            try:
+                connection.settimeout(_BEGIN_SECONDS)
+                known = connection if keys is None else Keys(keys).wrap(connection, listening=True)
+            finally:
+                self._beginnings.release()
+            with known:
+                self._serve(known)
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, EOFError):  # the other side has gone
-            connection.settimeout(SILENCE_SECONDS)
-            while True:
-                (length,) = _LENGTH.unpack(_received(connection, _LENGTH.size))
-                if length > _MAX_REQUEST:
-                    return
-                try:
-                    elements = self._elements(_received(connection, length))
-                except (ShmTensorError, ValueError, LookupError, TypeError) as problem:
-                    reason = f"{type(problem).__name__}: {problem}".encode()[:_MAX_REASON]
-                    connection.sendall(_REPLY.pack(1, len(reason)) + reason)
-                    return
-                connection.sendall(_REPLY.pack(0, elements.nbytes))
-                connection.sendall(elements.data)
+        connection.settimeout(SILENCE_SECONDS)
+        while True:
+            (length,) = _LENGTH.unpack(_received(connection, _LENGTH.size))
+            if length > _MAX_REQUEST:
+                return
+            try:
+                elements = self._elements(_received(connection, length))
+            except (ShmTensorError, ValueError, LookupError, TypeError) as problem:
+                reason = f"{type(problem).__name__}: {problem}".encode()[:_MAX_REASON]
+                connection.sendall(_REPLY.pack(1, len(reason)) + reason)
+                return
+            connection.sendall(_REPLY.pack(0, elements.nbytes))
+            connection.sendall(elements.data)
 
     def _elements(self, request: bytes) -> NDArray[np.uint8]:
         document = json.loads(request)
@@ -105,7 +161,8 @@ def own_address() -> Address:
     global _server
     with _starting:
         if _server is None or _server.pid != os.getpid():
-            _server = Server()
+            keys = keys_directory()
+            _server = Server(keys, ray.util.get_node_ip_address() if keys else "")
         return _server.address
 
 
@@ -116,21 +173,28 @@ class Connection:
         """Connect. Blocks for at most `SILENCE_SECONDS`.
 
         Raises:
-            NotSupported: the address is on another machine.
-            SegmentLost: the process has ended, or is in another network namespace.
+            NotSupported: the process is on another machine or in another network namespace, and has no keys, or this
+                one has none.
+            SegmentLost: the process has ended, or cannot be reached.
+            InvalidArgument: the keys of this process cannot be used.
         """
-        if address.boot != boot_id():
-            raise NotSupported(
-                "a tensor of shmtensor is on another machine, to which this transport does not reach; return a value "
-                "of Ray's own, such as tensor.numpy(), from a method without tensor_transport"
-            )
         self._secret = address.secret
+        keys = None if address.is_near else keys_directory()
+        if not address.is_near and (keys is None or address.host is None):
+            raise NotSupported(
+                "a tensor of shmtensor is on another machine or in another network namespace. "
+                f"Set {KEYS_VARIABLE} to a directory of keys on both sides (docs/cluster.md), or return a value of "
+                "Ray's own, such as tensor.numpy(), from a method without tensor_transport"
+            )
+        where = (LOOPBACK, address.port) if address.is_near else (address.host, address.host_port)
         try:
-            self._socket = socket.create_connection((LOOPBACK, address.port), SILENCE_SECONDS)
+            self._socket = socket.create_connection(where, SILENCE_SECONDS)
+            if keys is not None:
+                self._socket = Keys(keys).wrap(self._socket, listening=False)
         except OSError as problem:
             raise SegmentLost(
-                f"the process with a tensor does not answer at port {address.port} of this machine: it has ended, or "
-                f"is in another network namespace ({problem})"
+                f"the process with a tensor does not answer at {where[0]}:{where[1]}: it has ended, or it or this "
+                f"process does not have the other's certificate ({problem})"
             ) from None
 
     def fetch(self, place: Place) -> Tensor:

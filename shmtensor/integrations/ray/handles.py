@@ -48,7 +48,7 @@ def open_handle(group: Group, address: Address, place: Any) -> Any:
 
     Raises:
         StaleHandle, SegmentLost: nobody keeps it any more.
-        NotSupported: it is on another machine.
+        NotSupported: it is on another machine, and there are no keys (docs/cluster.md).
         OutOfMemory, ManagerError: as `shmtensor.empty(..., shared=True)`.
     """
     if group == own_group():

@@ -118,7 +118,7 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
 
         Raises:
             StaleHandle, SegmentLost: the source has ended.
-            NotSupported: it is on another machine.
+            NotSupported: it is on another machine, and there are no keys (docs/cluster.md).
             OutOfMemory, ManagerError: as `shmtensor.empty(..., shared=True)`.
         """
         found = self._received(obj_id, tensor_transport_metadata)
