@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train two networks and word vectors in shared memory with several processes; draws into examples/output"
@@ -19,6 +19,7 @@ help:
 	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
 	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
 	@echo "make channel-storm: a channel between two groups under CHANNEL_KILLS=1000 kills of everything and as many resets; TESTFLAGS=--namespaces (root)"
+	@echo "make channel-model: how fast channels are on networks of several kinds, by a model and as measured (root)"
 	@echo "make soak      MINUTES=10 of the same traffic without kills, or of some ROLES='keeper keeper' of it; memory, descriptors, mappings sampled and drawn"
 	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
@@ -119,6 +120,10 @@ storm: $(VENV)/.test
 CHANNEL_KILLS ?= 1000
 channel-storm: $(VENV)/.test
 	$(BIN)/python tests/channel/channel_storm.py --kills $(CHANNEL_KILLS) --resets $(CHANNEL_KILLS) $(TESTFLAGS)
+
+# Against a network of namespaces, so that it needs root.
+channel-model: $(VENV)/.test
+	$(BIN)/python tests/channel/channel_model.py $(TESTFLAGS)
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
 soak: $(VENV)/.test

@@ -254,6 +254,21 @@ def test_named_streams_outlast_the_processes_of_their_ends():
         stop(here), stop(far)
 
 
+@pytest.mark.parametrize("hours", [1, pytest.param(-1, marks=pytest.mark.exhaustive)])
+def test_the_clock_of_a_machine_jumps(hours):
+    """The group of a named stream is lost, and begins anew with another time of day."""
+    with closing(channel.listen(LOCAL, timeout=BOUND)) as queue:
+        for number, clock in enumerate((0, hours * 3600)):
+            with elsewhere("hold_group") as far:
+                far.hear()
+                options = {"name": "decoder", "clock": clock, "timeout": BOUND}
+                with elsewhere("command", queue.address, options, group=far.group) as sender:
+                    sender.hear()
+                    assert sender.ask(["put", number])[0] == "ok"
+                    assert queue.get(timeout=BOUND) == number
+                stop(far)
+
+
 def stop(program):
     """End what a named stream keeps."""
     subprocess.run(

@@ -66,8 +66,9 @@ class Weather:
 class BadNetwork:
     """The network. Commands in a namespace are started with its prefix; `close` after all of them have ended."""
 
-    def __init__(self, weather: Weather, seed: int = 1) -> None:
+    def __init__(self, weather: Weather, seed: int = 1, mtu: int = 1500) -> None:
         self.weather = weather
+        self._mtu = mtu
         self.lost = self.repeated = self.passed = self.resets = 0
         self._chance = random.Random(seed)
         self._namespaces: list[int] = []
@@ -98,7 +99,7 @@ class BadNetwork:
         self._devices.append(device)
         fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", b"eth0", IFF_TUN_NO_PI))
         own, other = ADDRESSES[number], ADDRESSES[1 - number]
-        for command in (f"address add {own}/32 peer {other} dev eth0", "link set eth0 up", "link set lo up"):
+        for command in (f"address add {own}/32 peer {other} dev eth0", f"link set eth0 mtu {self._mtu} up", "link set lo up"):
             subprocess.run(["ip", *command.split()], check=True)
         self._namespaces.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
