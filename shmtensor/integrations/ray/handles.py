@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ..._tensor.core import Tensor
 from .fetching import Address, Connection, own_address
-from .places import Group, own_group, place_of
+from .places import Group, Place, own_group, place_of
+
+_ADDRESS: Final = len(Address._fields)
 
 
 class Handle:
@@ -18,13 +20,16 @@ class Handle:
         self.tensor = tensor
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Describe the tensor by numbers and texts alone: each object in a pickle of Ray's costs 10 us."""
         if isinstance(self.tensor, Tensor):
+            open_it: Any = open_handle
             place: Any = place_of(self.tensor, may_copy=False)[0]
         else:
             from . import torch_places
 
+            open_it = open_torch_handle
             place = torch_places.place_of(self.tensor, may_copy=False)[0]
-        return open_handle, (own_group(), own_address(), place)
+        return open_it, (*own_group(), *own_address(), *place.parts())
 
 
 def handle(tensor: Any) -> Handle:
@@ -43,15 +48,26 @@ def handle(tensor: Any) -> Handle:
     return Handle(tensor)
 
 
-def open_handle(group: Group, address: Address, place: Any) -> Any:
-    """Return the tensor of a handle. Blocks while it is fetched, in another group.
+def open_handle(boot: str, number: int, *parts: Any) -> Any:
+    """Return the tensor of a handle, from the parts of its group, address and place. Blocks while it is fetched.
 
     Raises:
         StaleHandle, SegmentLost: nobody keeps it any more.
         NotSupported: it is on another machine, and there are no keys (docs/cluster.md).
         OutOfMemory, ManagerError: as `shmtensor.empty(..., shared=True)`.
     """
+    return _opened(Place(*parts[_ADDRESS:]), Group(boot, number), parts[:_ADDRESS])
+
+
+def open_torch_handle(boot: str, number: int, *parts: Any) -> Any:
+    """Return the tensor of a handle of torch's, as `open_handle`."""
+    from .torch_places import TorchPlace
+
+    return _opened(TorchPlace.of_parts(parts[_ADDRESS:]), Group(boot, number), parts[:_ADDRESS])
+
+
+def _opened(place: Any, group: Group, address: tuple[Any, ...]) -> Any:
     if group == own_group():
         return place.open()
-    with Connection(address) as connection:
+    with Connection(Address(*address)) as connection:
         return place.fetched(connection.fetch)

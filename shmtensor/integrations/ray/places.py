@@ -86,6 +86,10 @@ class Place:
             return self.open()
         return fetch(self).requires_grad_(self.requires_grad)
 
+    def parts(self) -> tuple[Any, ...]:
+        """Return what `Place` takes."""
+        return tuple(vars(self).values())
+
     def document(self) -> dict[str, Any]:
         """Return it as values of JSON."""
         return asdict(self)

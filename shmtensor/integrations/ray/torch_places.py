@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 
@@ -29,6 +29,15 @@ class TorchPlace:
     conj: bool
     neg: bool
     requires_grad: bool
+
+    def parts(self) -> tuple[Any, ...]:
+        """Return what `of_parts` takes."""
+        return *self.bits.parts(), self.dtype, self.conj, self.neg, self.requires_grad
+
+    @classmethod
+    def of_parts(cls, parts: tuple[Any, ...]) -> Self:
+        """Return the place with these parts."""
+        return cls(Place(*parts[:-4]), *parts[-4:])
 
     def open(self) -> Any:
         """Return the tensor, over the same memory. Blocks and raises as `Place.open_block`."""
