@@ -99,7 +99,8 @@ class BadNetwork:
         self._devices.append(device)
         fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", b"eth0", IFF_TUN_NO_PI))
         own, other = ADDRESSES[number], ADDRESSES[1 - number]
-        for command in (f"address add {own}/32 peer {other} dev eth0", f"link set eth0 mtu {self._mtu} up", "link set lo up"):
+        device_up = f"link set eth0 mtu {self._mtu} up"
+        for command in (f"address add {own}/32 peer {other} dev eth0", device_up, "link set lo up"):
             subprocess.run(["ip", *command.split()], check=True)
         self._namespaces.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
