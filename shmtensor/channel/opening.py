@@ -25,6 +25,8 @@ MAX_MESSAGE: Final = 2**36
 TIMEOUT: Final = 5.0
 PREFETCH: Final = 1
 _PAUSE_SECONDS: Final = 0.05
+_ATTEMPTS: Final = 3
+"""How often `connect` begins anew, at least, with a listening end that does not answer."""
 
 
 @overload
@@ -284,13 +286,13 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
     hello = {"kind": config["kind"], "pickle": config["pickle"], "session": None}
     while True:
         try:
-            connection, welcome = handshake.connect(
-                where, keys, config["encrypt"], hello, max(0.1, deadline - monotonic())
-            )
+            seconds = min(handshake.SECONDS, config["timeout"] / _ATTEMPTS, deadline - monotonic())
+            connection, welcome = handshake.connect(where, keys, config["encrypt"], hello, max(0.1, seconds))
         except handshake.Refused as refusal:
             raise ConnectionLost(str(refusal)) from None
-        except (OSError, ProtocolError) as problem:  # a ConnectionError may pass: the listening end is starting
-            if monotonic() > deadline or not isinstance(problem, ConnectionError):
+        except (OSError, ProtocolError) as problem:
+            # These may pass: the listening end is starting, or was killed and the network has lost the news of it.
+            if monotonic() > deadline or not isinstance(problem, ConnectionError | TimeoutError):
                 raise ConnectionLost(f"cannot connect to {where}: {problem}{_advice(problem, config)}") from None
             sleep(_PAUSE_SECONDS)
             continue

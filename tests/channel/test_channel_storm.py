@@ -24,6 +24,11 @@ PROGRAM = Path(__file__).with_name("channel_storm.py")
         ),
         pytest.param(["--kills", "100", "--resets", "100"], marks=pytest.mark.exhaustive, id="kills"),
         pytest.param(["--kills", "100", "--resets", "50", "--managers"], marks=pytest.mark.exhaustive, id="managers"),
+        pytest.param(
+            ["--kills", "150", "--resets", "20", "--managers", "--namespaces"],
+            marks=[pytest.mark.exhaustive, pytest.mark.skipif(bool(unavailable()), reason=unavailable())],
+            id="managers of namespaces",
+        ),
     ],
 )
 def test_each_message_arrives_once_whatever_is_killed(options):

@@ -500,6 +500,19 @@ def test_a_manager_that_clears_away_leaves_the_files_of_others(here: World) -> N
     assert {name: (here.directory / name).read_text() for name in theirs} == theirs
 
 
+def test_files_of_another_pid_namespace_are_left_for_a_week(here: World) -> None:
+    """Between two managers, a group whose processes cannot be seen from here seems to have ended."""
+    own = Path("/proc/self/ns/pid").stat().st_ino
+    contents = {"own": f"group 1\nnamespace {own}\n", "other": f"group 1\nnamespace {own + 1}\n"}
+    contents["old"] = contents["other"]
+    for name, content in contents.items():
+        (here.directory / f"{name}.journal").write_text(content)
+    week = 7 * 86400 + 60
+    os.utime(here.directory / "old.journal", (time.time() - week,) * 2)
+    here.run(PRINT)
+    assert [name for name in contents if (here.directory / f"{name}.journal").exists()] == ["other"]
+
+
 @pytest.mark.parametrize("content", ["", "\0" * 30, "group 1\nname", "group 12", "group 1\n\0\0\n"])
 def test_what_a_crash_left_of_a_journal_is_cleared_away(here: World, content: str) -> None:
     (here.directory / "x.journal").write_text(content)

@@ -1,6 +1,6 @@
 """The journal beside the socket: what a successor needs to know if the manager is killed.
 
-Each line is one record: `group ID`, `shm NAME SEGMENT`, `gone NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT
+Each line is one record: `group ID`, `namespace INODE` (the PID namespace of the manager), `shm NAME SEGMENT`, `gone NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT
 GENERATION` (the last two identify the client that asked for the name). A record is written before the action that it
 describes, with a single write, so that a kill leaves whole lines; malformed lines are skipped.
 """
@@ -22,20 +22,30 @@ KEEP_LINES = 4_096
 class Past:
     """The content of a journal: the group, the POSIX shm objects, the names of blocks and the clients that asked."""
 
-    __slots__ = ("group", "names", "shm")
+    __slots__ = ("group", "names", "namespace", "shm")
 
     def __init__(self) -> None:
         self.group: int | None = None
+        self.namespace: int | None = None
+        """The PID namespace of the manager that wrote it."""
         self.shm: dict[bytes, int] = {}
         self.names: dict[bytes, tuple[tuple[int, int, int], tuple[int, int]]] = {}
 
     @property
     def facts(self) -> list[bytes]:
         """The lines of a journal with this content."""
-        lines = [] if self.group is None else [b"group %d" % self.group]
+        lines = [] if self.group is None else [b"group %d" % self.group, b"namespace %d" % pid_namespace()]
         lines += [b"shm %s %d" % row for row in self.shm.items()]
         lines += [b"name %s %d %d %d %d %d" % (name, *triple, *giver) for name, (triple, giver) in self.names.items()]
         return lines
+
+
+def pid_namespace() -> int:
+    """Return what identifies the PID namespace of this process; 0 if that cannot be seen."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def is_free(path: bytes) -> bool:
@@ -63,6 +73,8 @@ def read(path: bytes) -> Past:
         try:
             if kind == b"group":
                 past.group = int(words[0])
+            elif kind == b"namespace":
+                past.namespace = int(words[0])
             elif kind == b"shm":
                 past.shm[words[0]] = int(words[1])
             elif kind == b"name":

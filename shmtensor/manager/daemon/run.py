@@ -191,7 +191,7 @@ def _sweep(directory: bytes, own: bytes) -> None:
         try:
             if try_lock(fd):
                 past, group = _left_behind(address)
-                if group is None:
+                if group is None and _may_clear(address, past):
                     _clear(address, past)
                     remove(address)
                     remove_empty_log(address)
@@ -200,6 +200,13 @@ def _sweep(directory: bytes, own: bytes) -> None:
             pass  # problems with another manager's files must not keep this one from starting
         finally:
             os.close(fd)
+
+
+def _may_clear(address: bytes, past: Past) -> bool:
+    """Whether a group that was not found has ended: in another PID namespace it may run, between two managers."""
+    if past.namespace in (None, journal.pid_namespace()):
+        return True
+    return time() - os.stat(addresses.journal_path(address)).st_mtime > KEEP_LOG_SECONDS
 
 
 def inherited() -> tuple[socket.socket | None, dict[str, list[int]]]:
