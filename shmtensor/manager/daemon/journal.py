@@ -1,8 +1,9 @@
 """The journal beside the socket: what a successor needs to know if the manager is killed.
 
-Each line is one record: `group ID`, `namespace INODE` (the PID namespace of the manager), `shm NAME SEGMENT`, `gone NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT
-GENERATION` (the last two identify the client that asked for the name). A record is written before the action that it
-describes, with a single write, so that a kill leaves whole lines; malformed lines are skipped.
+Each line is one record: `group ID`, `namespace INODE` (the PID namespace of the manager), `shm NAME SEGMENT`,
+`gone NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT GENERATION` (the last two identify the client that asked for
+the name). A record is written before the action that it describes, with a single write, so that a kill leaves whole
+lines; malformed lines are skipped.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
