@@ -29,7 +29,6 @@ PyView::PyView(nb::handle_t<PyBlock> from, int number) {
 }
 
 int PyView::open(const Block& from) {
-    if (from.segment->on_device()) return ENODEV;
     if (kind == ViewKind::lent) {
         data = from.data();
         return 0;

@@ -66,10 +66,7 @@ int ClientRetry::operator()(Status status) {
         case Status::need_segment:
             if (++tries_ > kSegmentTries) break;
             try {
-                if (needs_.device == kHost)
-                    client_.need_segment(wrapper_of(client_.client), payload_for(needs_.bytes));
-                else
-                    client_.need_segment(wrapper_of(client_.client), needs_.bytes, needs_.device);
+                client_.need_segment(wrapper_of(client_.client), payload_for(needs_.bytes));
             } catch (nb::python_error& error) {
                 if (!error.matches(PyExc_MemoryError) || !relieve()) throw;
             }

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .._loading import load
 from .._native import backward as _native_backward
-from .._native import is_device_array, put_grad
+from .._native import put_grad
 from .._native import tensor as _tensor
 from .._tensor.creation import zeros_like
 from .._tensor.methods import Tensor
@@ -162,7 +161,7 @@ def _roots(name: str, tensors: Any, gradients: Any) -> tuple[tuple[Tensor, Any],
 def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
     """The gradient from which a tensor's pass starts."""
     if gradient is None:
-        array: Any = x._array
+        array = x._array
         if array.size != 1:
             raise GradientError(
                 f"{name} of a tensor of shape {x.shape} without a gradient; give one of that shape, or reduce the "
@@ -173,8 +172,7 @@ def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
                 f"{name} of a tensor of {x.dtype.name} without a gradient; give one of that type, or make the "
                 "result real, by .real or abs()"
             )
-        one = np.array(1, array.dtype, ndmin=array.ndim)
-        return _tensor(load("gpu.arrays").to_device(one, array.device.id) if is_device_array(array) else one)
+        return _tensor(np.array(1, array.dtype, ndmin=array.ndim))
     if not isinstance(gradient, Tensor):
         raise DTypeError(f"{name} with a {type_name(gradient)} as gradient; give a tensor or None")
     if gradient.shape != x.shape:

@@ -20,7 +20,7 @@ import shmtensor as st
 from shmtensor.data import DataLoader, outputs
 from test_loader_jax import DTYPES, Typed
 pointers = []
-convert = outputs.converter("jax")
+convert = outputs.converter("jax", False)
 def watched(tensor):
     array = convert(tensor)
     if tensor.is_shared():  # of private memory, JAX copies what is not aligned to 64 bytes

@@ -1,1 +1,0 @@
-"""A stand-in for cupyx, as far as shmtensor uses it."""

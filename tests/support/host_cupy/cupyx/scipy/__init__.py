@@ -1,1 +1,0 @@
-"""Functions of SciPy for the stand-in for CuPy."""
