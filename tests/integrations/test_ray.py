@@ -56,7 +56,7 @@ def parts(actors: list[Any]) -> Iterator[list[Any]]:
 
 
 def get(ref: Any) -> Any:
-    return ray.get(ref, timeout=BOUND)
+    return ray.get(ref, timeout=3 * BOUND)
 
 
 KINDS = {
