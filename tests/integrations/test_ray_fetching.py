@@ -93,7 +93,7 @@ def test_a_malformed_request_is_refused(request_: bytes) -> None:
     ids=str,
 )  # fmt: skip
 def test_a_forged_place_is_refused(here: World, forged: dict[str, Any]) -> None:
-    """Whoever knows the secret asks for memory that is not the tensor's."""
+    """A request has the right secret, and asks for memory outside of the tensor."""
     _, address, place = source(here)
     request = json.dumps({"secret": address.secret, "place": {**place.document(), **forged}}).encode()
     with socket.create_connection((fetching.LOOPBACK, address.port), BOUND) as sock:

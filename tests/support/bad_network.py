@@ -104,10 +104,10 @@ class BadNetwork:
             subprocess.run(["ip", *command.split()], check=True)
         self._namespaces.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
-    def prefix(self, number: int, own_pids: bool = True) -> list[str]:
+    def prefix(self, number: int) -> list[str]:
         """What to put before a command: it runs in this network, with processes, mounts and /dev/shm of its own."""
         network = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{self._namespaces[number]}"]
-        return [*network, *OWN_PIDS, *OWN_MEMORY] if own_pids else network
+        return [*network, *OWN_PIDS, *OWN_MEMORY]
 
     def reset(self, sent: int = 0) -> int:
         """Cut the TCP connections that have sent so many bytes; who uses one is told by a reset. Returns how many."""

@@ -192,9 +192,9 @@ class Connection:
             if keys is not None:
                 self._socket = Keys(keys).wrap(self._socket, listening=False)
         except OSError as problem:
+            advice = "" if keys is None else ", or one of the two sides lacks the certificate of the other"
             raise SegmentLost(
-                f"the process with a tensor does not answer at {where[0]}:{where[1]}: it has ended, or it or this "
-                f"process does not have the other's certificate ({problem})"
+                f"the process with a tensor does not answer at {where[0]}:{where[1]}: it has ended{advice} ({problem})"
             ) from None
 
     def fetch(self, place: Place) -> Tensor:
