@@ -27,6 +27,9 @@ def failure_of(error: BaseException) -> Failure:
         key, error = error.key, error.error
     text = "".join(traceback.format_exception(error))
     try:
+        # The text tells these. Libraries that pickle them as well (tblib, which Dask imports) fail at a deep recursion.
+        for name in ("__traceback__", "__context__", "__cause__"):
+            BaseException.__setattr__(error, name, None)  # also where its class refuses attributes
         data = encode_for_wire(error)
         if type(decode_from_wire(data)) is not type(error):
             return key, text, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copyreg
 import dataclasses
 import gc
 import multiprocessing
@@ -141,6 +142,23 @@ def endless(samples: Any) -> Any:
 def test_a_collate_fn_that_calls_itself_without_end_is_not_mistaken_for_it(workers):
     with pytest.raises(RecursionError):
         next(iter(DataLoader(Rows(), 4, num_workers=workers, collate_fn=endless)))
+
+
+def with_its_traceback(error: BaseException) -> tuple[Any, ...]:
+    """Pickle a traceback as a chain of its frames, as tblib does; importing Dask has every exception pickled so."""
+    chain: Any = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        chain = (chain, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return type(error), error.args, {"chain": chain}
+
+
+def test_tracebacks_that_are_pickled_by_another_library(monkeypatch):
+    monkeypatch.setitem(copyreg.dispatch_table, RecursionError, with_its_traceback)
+    with pytest.raises(RecursionError, match="maximum recursion") as caught:
+        next(iter(DataLoader(Rows(), 4, num_workers=1, collate_fn=endless)))
+    assert "Previous line repeated" in "".join(caught.value.__notes__)
 
 
 def test_a_dataset_that_is_shorter_than_it_says():

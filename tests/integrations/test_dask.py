@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import gc
 import os
 import signal
@@ -12,7 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+as_before = dict(copyreg.dispatch_table)
 distributed = pytest.importorskip("distributed")
+copyreg.dispatch_table.clear()  # it registers how every exception is pickled (tblib), also for the tests of other files
+copyreg.dispatch_table.update(as_before)
 
 from dask.base import tokenize  # noqa: E402
 from dask.sizeof import sizeof  # noqa: E402
