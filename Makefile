@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format clean check-tools native
 
 help:
 	@echo "make demo      train two networks and word vectors in shared memory with several processes; draws into examples/output"
@@ -25,6 +25,7 @@ help:
 	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
 	@echo "make test-torch-programs: programs for torch and expressions with its names, run with shmtensor and with torch"
 	@echo "make test-cluster: installs Ray, Dask and torch, runs the tests of their integrations and the examples with clusters"
+	@echo "make test-gpu: on a GPU: the tests of GPUs, and the benchmarks beside torch's sharing; CUPY=cupy-cuda13x for CUDA 13"
 	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
 	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
 
@@ -97,6 +98,7 @@ stress: native
 	build/native/reach
 	build/native/graph
 	build/native/windows
+	build/native/timelines
 	build/native/ranges $(SECONDS)
 	build/native/stress $(SECONDS)
 	for structure in ring cast store sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
@@ -147,6 +149,7 @@ sanitize: $(VENV)/.tools
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/failpoints
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/graph
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/windows
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/timelines
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/ranges $(SECONDS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/stress $(SECONDS)
 	for structure in ring cast store sync; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$$structure && \
@@ -186,6 +189,14 @@ test-cluster: $(VENV)/.cluster
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet "$(TORCH)")
 	$(PYTEST) tests/integrations/test_ray.py tests/integrations/test_ray_fetching.py tests/integrations/test_ray_hosts.py tests/integrations/test_dask.py \
 	  tests/test_cluster_examples.py $(TESTFLAGS)
+
+# On a machine with a GPU; CUPY is the package for its driver's CUDA. What the tests run against elsewhere is in memory.
+CUPY ?= cupy-cuda12x
+test-gpu: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet "$(CUPY)" $(if $(TORCH),"$(TORCH)")
+	$(BIN)/python -c 'import sys, shmtensor as st; sys.exit(st.cuda.status() or 0)'
+	$(PYTEST) tests/gpu $(TESTFLAGS)
+	$(BIN)/python -P benchmarks gpu gpu_loading
 
 # The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
 SUITE ?= array-api-tests

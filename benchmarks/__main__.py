@@ -23,6 +23,8 @@ from benchmarks import (
     descriptors,
     draw,
     fresh,
+    gpu,
+    gpu_loading,
     handover,
     heap,
     loader,
@@ -64,6 +66,8 @@ BENCHMARKS = {
     "worker_pool": worker_pool,
     "cluster": cluster,
     "loader_memory": loader_memory,
+    "gpu": gpu,
+    "gpu_loading": gpu_loading,
     "random": randoms,
     "torch": torch_tensors,
 }

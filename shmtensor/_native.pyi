@@ -27,6 +27,14 @@ PROTOCOL_VERSION: int
 """Version of the messages between clients and managers (native/heap/protocol.hpp, docs/protocol.md)."""
 PAGE: int
 """Unit of reservation, and alignment of blocks from 64 KiB on, in bytes: 4096, also where pages are larger."""
+DEVICE_ARENA_BYTES: int
+"""Payload of an arena on a device, in bytes, all of it there."""
+DEVICE_DEDICATED_FROM: int
+"""The same as DEDICATED_FROM on a device."""
+TIMELINES: int
+"""Entries of a group's table of timelines."""
+TIMELINES_BYTES: int
+"""Size of that table, which begins at a page."""
 MAX_SLOTS: int
 """Entries of a group's slot table: clients, embryos and the group itself (slot 0)."""
 MAX_SEGMENT_BYTES: int
@@ -141,6 +149,7 @@ class SegmentFacts(NamedTuple):
     payload_bytes: int
     dedicated: bool
     retired: bool
+    device: bytes  # UUID of the device whose memory the payload is; empty: the host's
 
 class SegmentStats(NamedTuple):
     live_blocks: int
@@ -283,6 +292,16 @@ class ClientStats(NamedTuple):
     reserved: int  # bytes
     free: int  # of these
 
+class TimelineFacts(NamedTuple):
+    """A timeline (native/base/layout.hpp)."""
+
+    completed: int  # the last point that its stream has reached
+    issued: int  # the last one given out
+    slot: int  # its owner; 0: it is free
+    generation: int  # of that slot
+    lost_from: int  # points after this one
+    lost_to: int  # up to this one were never reached; 0: none is lost
+
 class AvailableMemory(NamedTuple):
     nbytes: int
     limit: str  # what sets the bound
@@ -359,6 +378,8 @@ class Group:
         """Return the limits."""
     def charged(self) -> int:
         """Return the bytes charged to the total quota."""
+    def end_timelines(self, slot: int, generation: int) -> None:
+        """End the timelines of a client that has ended (manager only): what they had not reached is lost."""
     def reserved(self, slot: int) -> int:
         """Return the bytes charged to a slot; slot 0: rings and orphans. Raises IndexError."""
     def charge(self, nbytes: int) -> OverQuota | None:
@@ -389,7 +410,13 @@ class SegmentMetadata:
     """The metadata of one segment, as the manager uses it. Checks every value it reads; never waits for a lock."""
     @staticmethod
     def create(
-        name: str, segment: int, owner: int, generation: int, payload_bytes: int, dedicated: bool
+        name: str,
+        segment: int,
+        owner: int,
+        generation: int,
+        payload_bytes: int,
+        dedicated: bool,
+        device: bytes = b"",
     ) -> SegmentMetadata:
         """Create the sealed memfd for a segment of payload_bytes, owned by slot `owner` of that generation.
 
@@ -720,6 +747,9 @@ class Block:
     def offset(self) -> int: ...
     """Byte offset of the block in its segment's payload."""
     @property
+    def device(self) -> int:
+        """Number of the device whose memory it is, which has neither buffer nor array; -1: the host's."""
+    @property
     def holds(self) -> int:
         """Holds on the block: this one, those of other processes, and of messages. A racy snapshot."""
     @property
@@ -1037,6 +1067,67 @@ def set_tracing(mode: int, /) -> int:
     """Set whether operations record where they are called (1), and NaN is an error as well (2). Return the old mode."""
 
 @final
+class Timelines:
+    """The timelines of a group (docs/gpu.md), as one of its clients uses them. A number may be any below TIMELINES."""
+    def __init__(self, group: Group) -> None: ...
+    @property
+    def address(self) -> int:
+        """Address of the table in this process."""
+    def use(self, write: int, wait: int, base: int) -> None:
+        """Use a driver: addresses of cuStreamWriteValue64 and cuStreamWaitValue64, and the table's for its devices."""
+    def claim(self, slot: int, generation: int) -> int:
+        """Make a free line that of a client; returns its number. -1: all are in use."""
+    def give_back(self, index: int) -> bool:
+        """Free a line of this client. False: points of it are outstanding, or it is not this client's."""
+    def mark(self, index: int, stream: int) -> int:
+        """Return the next point of a line, which a stream reaches after its work so far.
+
+        Below 0: the driver refused, with that number negated.
+        """
+    def wait(self, index: int, point: int, stream: int) -> int:
+        """Have later work of a stream wait for a point, unless it is reached. Returns the driver's result; 0: done."""
+    def is_reached(self, index: int, point: int) -> bool:
+        """Whether the work before a point is over, done or lost."""
+    def is_lost(self, index: int, point: int) -> bool:
+        """Whether it was never done. Says so once the point is reached."""
+    def facts(self, index: int) -> TimelineFacts:
+        """Return a line."""
+
+def device_block_at(address: int, nbytes: int) -> Block | None:
+    """Return the block of device memory that a range lies in, if this process holds it."""
+
+def set_device_arrays(type: type[Any], module: Any) -> None:
+    """Tell the class of arrays on devices, and the module that computes with them."""
+
+def has_device_arrays() -> bool:
+    """Whether it was told."""
+
+def is_device_array(object: Any) -> bool:
+    """Whether an object is an array on a device."""
+
+@final
+class BlockUse:
+    """A use of a block of this process that has no memoryview and no array: it keeps the block, whose `Block` may end.
+
+    The owner of memory that is used again gives the block out by `renew`, and its uses end as those of any block.
+    """
+    def __init__(self, block: Block) -> None: ...
+    def again(self) -> BlockUse:
+        """Return one more use of the same block."""
+    def renew(self) -> Block | None:
+        """Return the block with a new generation, as if it was freed and allocated. Does not block.
+
+        None: it has another user, in this process or in another one, or its segment is locked at the moment; or this
+        use has ended.
+        """
+    def close(self) -> None:
+        """End this use. May be called again."""
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
 class View:
     """A block with restricted access (docs/sharing.md). Supports the buffer protocol (writable if LENT or PERSONAL).
 
@@ -1106,9 +1197,32 @@ class Client:
 
         If it is mapped already, they replace lost ones or are closed.
         """
+    def add_device_segment(
+        self,
+        segment: int,
+        control: int,
+        payload: int,
+        payload_bytes: int,
+        kind: int,
+        owned: bool,
+        device: int,
+        address: int,
+    ) -> bool:
+        """The same for a segment on a device, whose payload the caller has mapped at `address`.
+
+        False: it is known already, with another mapping, which stays. Takes both descriptors over.
+        """
+    def device_segments(self) -> list[tuple[int, int]]:
+        """Return (number, new descriptor of the payload) of each segment on a device; the caller must close them."""
+    def give_up_unused(self, device: int) -> list[int]:
+        """Return the numbers of owned segments of a device of which nothing is used; they are not owned any more."""
+    def take_unmapped(self) -> list[tuple[int, int]]:
+        """Return (address, bytes) of each segment of a device that is not known any more, for the caller to unmap."""
+    def device_stats(self, device: int) -> ClientStats:
+        """Return what `stats` returns, of the segments of one device."""
     def lost(self) -> list[int]:
         """Segments of which this program closed a descriptor, so that a successor cannot find them here."""
-    def allocate(self, nbytes: int) -> Block:
+    def allocate(self, nbytes: int, device: int = -1) -> Block:
         """Allocate a block of at least 1 byte with arbitrary content, 64-byte aligned, page-aligned from 64 KiB.
 
         Makes no system call if cached memory fits. Raises Refused, ValueError, or as need_segment.

@@ -27,7 +27,7 @@ def memory_stats() -> dict[str, int]:
     `shared`: blocks of the manager's memory that this process holds, including received ones; of a queue, broadcast or
     store the memory reserved for it.
     `mapped`: files, memory files and POSIX shared memory mapped by map allocators.
-    `pinned`: page-locked memory for a GPU.
+    `pinned`: private page-locked memory for a GPU.
     `total`: the sum.
     `heap.peak` and so on: the maximum so far. For `mapped` and the default allocator, at any time; for the others, at
     calls of this function.
@@ -35,12 +35,12 @@ def memory_stats() -> dict[str, int]:
     Visits all Python objects, which takes milliseconds for each 100,000 of them. Does not block.
     """
     client = sys.modules.get("shmtensor.manager.client")
-    pinned = regions.pinned_allocator
+    pinned = sys.modules.get("shmtensor.allocators.pinned")
     figures = {
         "heap": default_allocator.stats().bytes + _other_heap_bytes(),
         "shared": sum(manager.native.stats().nbytes for manager in list(client._managers.values())) if client else 0,
         "mapped": mapped_meter.stats().bytes,
-        "pinned": pinned.stats().bytes if pinned is not None else 0,
+        "pinned": pinned.cuda_host_allocator.stats().bytes if pinned is not None else 0,
     }
     figures["total"] = sum(figures.values())
     seen = {"heap": default_allocator.stats().peak_bytes, "mapped": mapped_meter.stats().peak_bytes}

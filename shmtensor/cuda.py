@@ -1,44 +1,185 @@
-"""What programs ask of `torch.cuda` before they choose a device. This version has tensors on the CPU only.
+"""GPUs: torch's names of what programs ask of `torch.cuda`. Tensors and operations are CuPy's (docs/gpu.md).
 
-Nothing in this module blocks.
+Without a GPU, its driver or CuPy, `is_available()` is False and `status()` says why; everything else here raises
+DeviceUnavailable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from ._loading import load as _load
 from ._missing import suggest as _suggest
+from .devices import device_of as _device_of
+from .errors import InvalidArgument
+from .gpu import driver as _driver
 
 __all__ = [
-    "device_count", "empty_cache", "is_available", "is_initialized", "manual_seed", "manual_seed_all",
+    "DeviceProperties", "Event", "Stream", "current_device", "current_stream", "default_stream", "device",
+    "device_count", "empty_cache", "get_device_name", "get_device_properties", "is_available", "is_initialized",
+    "manual_seed", "manual_seed_all", "mem_get_info", "memory_allocated", "memory_reserved", "set_device", "status",
+    "stream", "synchronize",
 ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What `get_device_properties` gives."""
+
+    name: str
+    total_memory: int
+    """In bytes."""
+    uuid: str
+    """Its UUID in hexadecimal digits."""
+    lacks: str
+    """What it cannot do that sharing its memory needs; empty: nothing."""
+
+
+def status() -> str:
+    """Why no GPU can be used; empty: one can. Initialises the driver at the first call, which takes up to a second."""
+    return _driver.status()
+
+
 def is_available() -> bool:
-    """False: tensors are on the CPU."""
-    return False
+    """Whether a GPU can be used. As `status()`."""
+    return not status()
 
 
 def device_count() -> int:
-    """0: there is no GPU for tensors."""
-    return 0
+    """The number of GPUs; 0: none can be used."""
+    return 0 if status() else _driver.current().device_count()
 
 
 def is_initialized() -> bool:
-    """False."""
-    return False
+    """Whether this process has used the driver. Does not do so."""
+    return _driver.is_in_use()
+
+
+def _runtime() -> Any:
+    return _load("gpu.arrays").module().cuda
+
+
+def _number(spec: Any) -> int:
+    """The number of a GPU: of a device, a number, or None for the current one."""
+    if spec is None:
+        return current_device()
+    found = _device_of(spec)
+    if found.type != "cuda":
+        raise InvalidArgument(f"{spec!r} is not a GPU; give 'cuda', 'cuda:1' or a number")
+    return int(found.index or 0)
+
+
+def current_device() -> int:
+    """The number of the GPU on which tensors are made for "cuda"."""
+    return int(_runtime().runtime.getDevice())
+
+
+def set_device(device: Any) -> None:
+    """Make a GPU the current one of this thread. Raises InvalidArgument: there is no such GPU."""
+    _runtime().Device(_number(device)).use()
+
+
+@contextmanager
+def device(device: Any) -> Iterator[None]:
+    """A GPU is the current one in the block; None: nothing changes. Raises InvalidArgument: there is no such GPU."""
+    if device is None:
+        yield
+        return
+    with _runtime().Device(_number(device)):
+        yield
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of a GPU; None: the current one."""
+    return _driver.current().facts(_number(device)).name
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """What a GPU is; None: the current one."""
+    facts = _driver.current().facts(_number(device))
+    return DeviceProperties(facts.name, facts.total, facts.uuid.hex(), facts.lacks)
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, all) bytes of a GPU's memory, as the driver says; None: of the current one."""
+    return _driver.current().memory(_number(device))
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of a GPU's memory in tensors of this process: private ones, and shared ones that it holds."""
+    number = _number(device)
+    with _runtime().Device(number):
+        private = int(_load("gpu.arrays").module().get_default_memory_pool().used_bytes())
+    return private + int(_shared(number).nbytes)
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes of a GPU's memory that this process has, with what it keeps for later; without what it has received."""
+    number = _number(device)
+    with _runtime().Device(number):
+        private = int(_load("gpu.arrays").module().get_default_memory_pool().total_bytes())
+    return private + int(_shared(number).reserved)
+
+
+def _shared(number: int) -> Any:
+    return _load("manager.client").default().native.device_stats(number)
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the work of this process on a GPU has ended; None: the current one. Blocks."""
+    _driver.current().synchronize(_number(device))
 
 
 def empty_cache() -> None:
-    """Nothing: no memory of a GPU is cached. `shmtensor.empty_cache` is for memory of the CPU."""
+    """Give memory back that this process keeps for later on its GPUs. Blocks a moment."""
+    if not is_initialized():
+        return
+    _load("gpu.arrays").module().get_default_memory_pool().free_all_blocks()
+    for number in range(_driver.current().device_count()):
+        _load("allocators.cuda").empty_cache(number)
+
+
+def Stream(device: Any = None, priority: int = 0) -> Any:  # noqa: N802 - torch's name
+    """A new stream, CuPy's: its work runs beside that of others. `with` makes it the current one."""
+    with _runtime().Device(_number(device)):
+        return _runtime().Stream(non_blocking=True, priority=priority)
+
+
+def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
+    """A new event, CuPy's."""
+    return _runtime().Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess)
+
+
+@contextmanager
+def stream(stream: Any) -> Iterator[None]:
+    """A stream of `shmtensor.cuda`, CuPy or torch is the current one in the block; None: nothing changes."""
+    if stream is None:
+        yield
+        return
+    with _load("gpu.streams").as_stream(stream):
+        yield
+
+
+def current_stream(device: Any = None) -> Any:
+    """The stream on which this thread's work on a GPU runs, CuPy's."""
+    return _runtime().get_current_stream(_number(device))
+
+
+def default_stream(device: Any = None) -> Any:
+    """The stream on which work runs unless another is chosen, CuPy's."""
+    _number(device)
+    return _runtime().Stream.null
 
 
 def manual_seed(seed: Any) -> None:
-    """Nothing: there is no generator of a GPU. `shmtensor.manual_seed` is for the one that there is."""
+    """Nothing: random tensors on a GPU are drawn by `shmtensor`'s generators, which `shmtensor.manual_seed` is for."""
 
 
 def manual_seed_all(seed: Any) -> None:
-    """Nothing: there are no generators of GPUs."""
+    """Nothing, as `manual_seed`."""
 
 
 _suggest(globals())

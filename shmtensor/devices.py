@@ -1,10 +1,11 @@
-"""Devices of tensors. The CPU is the only one so far."""
+"""Devices of tensors: the processor, and GPUs."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
+from ._loading import load
 from .errors import DTypeError, InvalidArgument, type_name
 from .fixed import Fixed
 
@@ -59,20 +60,43 @@ def _parse(text: Any) -> tuple[str, int | None]:
         raise DTypeError(f"a device is a name such as 'cpu', not a {type_name(text)}")
     found = re.fullmatch(r"([a-z]+)(?::(\d+))?", text)
     if found is None or found[1] not in KINDS:
-        raise InvalidArgument(f"{text!r} is not the name of a device; this version supports only 'cpu'")
+        raise InvalidArgument(f"{text!r} is not the name of a device; this version supports 'cpu' and 'cuda'")
     return found[1], None if found[2] is None else int(found[2])
 
 
 device = Device
 """Its name in `shmtensor`."""
 CPU: Final = Device("cpu")
+CUDA: Final = tuple([Device("cuda", number) for number in range(16)])
+"""The first GPUs, by number."""
 
 
 def device_of(spec: Any) -> Device:
-    """Return the device of `spec`; None: the CPU. Does not block. Raises InvalidArgument: it is not available."""
-    if spec is None or spec is CPU or (isinstance(spec, Device | str) and spec in ("cpu", "cpu:0")):
+    """Return the device of `spec`; None: the CPU. Of a GPU with its number: "cuda" is the current one.
+
+    The first use of a GPU initialises its driver, which takes up to a second.
+
+    Raises:
+        InvalidArgument: a device of another kind, or no GPU of that number.
+        DeviceUnavailable: no GPU can be used; the message says why.
+        DTypeError: not a device.
+    """
+    if spec is None or spec is CPU or (type(spec) is str and spec == "cpu"):
         return CPU
-    raise InvalidArgument(f"device {spec!r} is not available; this version supports only 'cpu'")
+    found = spec if isinstance(spec, Device) else Device("cuda", spec) if type(spec) is int else Device(spec)
+    if found.type == "cpu" and found.index in (None, 0):
+        return CPU
+    if found.type != "cuda":
+        raise InvalidArgument(f"device {spec!r} is not available; this version supports 'cpu' and 'cuda'")
+    number = load("gpu.arrays").module().cuda.runtime.getDevice() if found.index is None else found.index
+    load("gpu.driver").require_device(number)
+    return CUDA[number] if number < len(CUDA) else Device("cuda", number)
+
+
+def of_array(array: Any) -> Device:
+    """Return the device of an array on a GPU. Does not block."""
+    number = int(array.device.id)
+    return CUDA[number] if number < len(CUDA) else Device("cuda", number)
 
 
 def names_device(spec: Any) -> bool:

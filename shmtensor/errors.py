@@ -110,6 +110,10 @@ class SegmentLost(ShmTensorError, ConnectionError):
     """The memory is lost: its sender and manager ended before this process mapped it, or it was truncated."""
 
 
+class OwnerDied(ShmTensorError, ConnectionError):
+    """A tensor on a GPU never arrived whole: its sender was killed before the GPU had done the work that fills it."""
+
+
 class ConnectionLost(ShmTensorError, ConnectionError):
     """The other end of a channel ended, cannot be reached, or refused this one; the message has the reason."""
 

@@ -19,7 +19,7 @@ ROOT = Path(shmtensor.__file__).parent
 LAYERS = [
     {"errors", "fixed", "hooks", "_loading", "_missing"},
     {"manager"},
-    {"dtypes", "devices", "layouts", "allocators"},
+    {"dtypes", "devices", "layouts", "allocators", "gpu"},
     {"storage"},
     {"_tensor", "linalg", "random", "special", "fft", "atomics", "accounts", "threads", "cuda", "utils", "autograd"},
     {"files"},
@@ -52,6 +52,7 @@ NEEDED = {
     "integrations.ray.torch_places": "torch",
     "integrations.dask": "distributed",
     "manager.monitor.screen": "textual",
+    "gpu.messages": "cupy",
 }
 
 

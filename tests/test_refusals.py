@@ -13,6 +13,7 @@ import shmtensor.multiprocessing as mp
 from shmtensor import Tensor, array_api, atomics, fft
 from shmtensor._tensor import special
 from shmtensor.errors import (
+    DeviceUnavailable,
     DTypeError,
     IndexOutOfRange,
     InvalidArgument,
@@ -111,7 +112,7 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     # values of the wrong kind, wherever they are taken
     (lambda: st.concat(np.ones(3)), B), (lambda: st.FloatStorage(3, allocator=5), B),
     (lambda: st.FloatStorage(3).set_flag(None), B), (lambda: st.FloatStorage.from_buffer(b"1234", []), B),
-    (lambda: st.FloatStorage(3).tofile(5), B), (lambda: x().apply_(5), D), (lambda: x().to("cuda"), B),
+    (lambda: st.FloatStorage(3).tofile(5), B), (lambda: x().apply_(5), D), (lambda: x().to("cuda"), DeviceUnavailable),
     (lambda: st.meshgrid(*[st.ones(1024)] * 7), B), (lambda: x().normal_(np.array("x")), D),
     (lambda: st.atan2(st.ones(2), np.array([None, 1], object)), D), (lambda: st.fft.fftfreq(2**63), B),
     (lambda: st.multinomial(st.ones(3), HUGE, replacement=True), B), (lambda: st.linalg.norm([1]), D),
@@ -227,9 +228,10 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     (lambda: st.eye(3, k="a"), B),
     (lambda: st.eye(2**31, 2**31), B), (lambda: st.diag(x()[None]), B), (lambda: st.diag(x(), "a"), B),
     (lambda: st.diag(st.ones(2), 2**40), (B, M)), (lambda: st.full((2, -1), 1), B), (lambda: st.full(2, "a"), D),
-    (lambda: st.full((2,), [1, 2, 3]), B), (lambda: st.zeros(2, device="cuda"), B), (lambda: st.empty_like([1]), D),
+    (lambda: st.full((2,), [1, 2, 3]), B), (lambda: st.zeros(2, device="cuda"), DeviceUnavailable),
+    (lambda: st.empty_like([1]), D),
     (lambda: st.asarray([1], copy=False), B), (lambda: st.asarray(x(), dtype="int8", copy=False), B),
-    (lambda: st.asarray("abc"), D), (lambda: st.asarray(None), D), (lambda: st.asarray([1], device=np.ones(2)), B),
+    (lambda: st.asarray("abc"), D), (lambda: st.asarray(None), D), (lambda: st.asarray([1], device=np.ones(2)), D),
     (lambda: st.asarray(np.zeros(2, "M8[s]")), D), (lambda: st.asarray({}), D),
     # -- types
     (lambda: st.astype(x(), "nothing"), D), (lambda: st.finfo("int8"), D), (lambda: st.iinfo("float32"), D),
@@ -242,7 +244,7 @@ CALLS: list[tuple[Any, type[ShmTensorError]]] = [
     (lambda: x().set_(x().storage(), 0, (-1,)), B), (lambda: x().resize_(-1), B), (lambda: x().resize_(HUGE), B),
     (lambda: x().resize_("a"), B), (lambda: st.zeros(3, shared=True).resize_(4000), ShmTensorError),
     (lambda: st.ones(2, dtype="int8").apply_(lambda v: 300), B),
-    (lambda: x().apply_(lambda v: "a"), (B, D)), (lambda: x().to_device("cuda"), B),
+    (lambda: x().apply_(lambda v: "a"), (B, D)), (lambda: x().to_device("cuda"), DeviceUnavailable),
     (lambda: x().to_device("cpu", stream=1), B),
     (lambda: x().to("nothing"), D), (lambda: x().type_as([1]), D), (lambda: x().imag, D), (lambda: x().item(), B),
     (lambda: bool(x()), B), (lambda: len(x()[0, 0]), D), (lambda: f"{x():.2f}", B), (lambda: x().copy_(st.ones(5)), B),

@@ -1,7 +1,7 @@
 // Every struct that lives in shared memory, with its unit, its writer and the invariants that tie the fields together.
 //
 // Two kinds of mapping are described here:
-//   group segment   GroupHeader, Slot[kMaxSlots]                              one per manager
+//   group segment   GroupHeader, Slot[kMaxSlots], Timeline[kTimelines]        one per manager
 //   control part    MetadataHeader, BlockRecord[blocks], Hold[holds]          one per segment, beside its payload
 //   ring            RingHeader, messages (or the objects of a store)          the payload of a segment made for it
 // and what lies in ordinary blocks: the words of locks and the like (Synchronisation, at the end).
@@ -27,6 +27,8 @@
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it
 //   commit     the message that has the number
+//   lost       where the interval of lost points of a timeline begins
+//   timeline   which points of a timeline were lost; what a stream wrote before a point, the GPU itself orders
 //   dirty      what of a store follows from its records
 //   high       that the records before it are whole
 //   chains     where the hash chains before it lie
@@ -47,7 +49,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint32_t kLayoutVersion = 7;
+constexpr std::uint32_t kLayoutVersion = 8;
 constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;     // "SHMGROUP", little endian
 constexpr std::uint64_t kMetadataMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;      // "SHMRING*"
@@ -58,9 +60,10 @@ constexpr std::uint32_t kNone = 0xffffffff;                    // no index
 constexpr std::uint32_t kMaxSlots = 8192;                      // entries of the slot table
 constexpr std::uint64_t kArenaBytes = std::uint64_t{1} << 30;  // payload of an arena, address space
 constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{1} << 46;
-constexpr std::uint32_t kArenaBlocks = 1u << 20;     // block records of an arena
-constexpr std::uint32_t kArenaHolds = 1u << 22;      // hold entries of an arena
-constexpr std::uint32_t kDedicatedHolds = 1u << 16;  // hold entries of a segment with a single block
+constexpr std::uint64_t kDeviceArenaBytes = 32 << 20;  // payload of an arena in a device's memory, all of it there
+constexpr std::uint32_t kArenaBlocks = 1u << 20;       // block records of an arena
+constexpr std::uint32_t kArenaHolds = 1u << 22;        // hold entries of an arena
+constexpr std::uint32_t kDedicatedHolds = 1u << 16;    // hold entries of a segment with a single block
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
               "words in shared memory must be plain words");
@@ -178,8 +181,37 @@ constexpr std::uint64_t slot_word(SlotState state, std::uint32_t parent, std::ui
     return std::uint64_t{generation} << 32 | std::uint64_t{parent} << 8 | static_cast<std::uint64_t>(state);
 }
 
+// How far a stream of a GPU has come (docs/gpu.md, "Order: timelines"). A point is a number that the owner gives out
+// and then has its stream write into `completed`, behind the work submitted so far.
+//
+//   T1  completed <= issued, and both only grow, whoever owns the line; only their owner's stream writes points that
+//   are
+//       outstanding
+//   T2  each point up to `issued` is reached in the end: its stream writes it, or the manager, once the owner is dead
+//   T3  the work before a point was done when completed >= point, unless lost_from < point <= lost_to
+//
+// When an owner has died its streams have ended. The manager then stores the points that were never reached as lost,
+// then sets completed to issued, then frees the line: a manager that is killed in between leaves what the next one
+// repeats, and one that is replaced changes nothing that the next one has done, since each store is a compare-and-swap.
+//
+// A line has one interval of lost points, which only grows: if a second owner loses points, too, it reaches from the
+// first of the one to the last of the other, so that points in between count as lost that were reached. Therefore lines
+// without lost points are given out first, of which there are as many as owners that have not been killed with work
+// outstanding.
+struct alignas(kLine) Timeline {
+    std::atomic<std::uint64_t> completed;  // by the GPU; by the manager once the owner is dead
+    std::atomic<std::uint64_t> issued;     // by the owner
+    std::atomic<std::uint64_t> owner;      // slot generation << 32 | slot; 0: free. Claimed by compare-and-swap
+    std::atomic<std::uint64_t> lost_from;  // by the manager, once
+    std::atomic<std::uint64_t> lost_to;    // by the manager, after lost_from; 0: nothing is lost
+};
+static_assert(sizeof(Timeline) == kLine);
+constexpr std::uint32_t kTimelines = 1024;  // streams of all processes of a group
+
 constexpr std::size_t kSlotsAt = kPage;
-constexpr std::size_t kGroupBytes = kSlotsAt + kMaxSlots * sizeof(Slot);
+constexpr std::size_t kTimelinesAt = kSlotsAt + kMaxSlots * sizeof(Slot);
+constexpr std::size_t kGroupBytes = kTimelinesAt + kTimelines * sizeof(Timeline);
+static_assert(kTimelinesAt % kPage == 0 && kGroupBytes % kPage == 0);  // the table is registered with the driver
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Control part of a segment
@@ -268,6 +300,9 @@ struct MetadataHeader {
     std::atomic<std::uint32_t> live_blocks;     // (derived) I2
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
     std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; by the owner, of an orphan by the manager
+
+    // written once by the manager: UUID of the device whose memory the payload is; zeros: memory of the host
+    std::uint8_t device[16];
 };
 static_assert(sizeof(MetadataHeader) <= kPage);
 static_assert(offsetof(MetadataHeader, lock) % kLine == 0);

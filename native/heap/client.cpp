@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/failpoint.hpp"
 #include "base/os.hpp"
@@ -98,19 +99,81 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     } else if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) {
         return error;
     }
+    enlist(std::move(segment), owned);
+    return 0;
+}
+
+int Client::add_device_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes,
+                               SegmentKind kind, bool owned, int device, std::uint64_t address) {
+    auto segment = std::make_unique<Segment>();
+    segment->id = id;
+    segment->file = os::Descriptor(payload);
+    segment->payload_bytes = payload_bytes;
+    segment->kind = kind;
+    segment->device = device;
+    segment->payload = reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): the driver's number
+    if (const int error = segment->metadata.open(control, id, payload_bytes, segment->is_dedicated())) {
+        os::close(control);
+        return error;
+    }
+    return enlist(std::move(segment), owned);
+}
+
+// 0, or EEXIST: it was known already, and has only got the descriptors that it had lost.
+int Client::enlist(std::unique_ptr<Segment> segment, bool owned) {
     const std::lock_guard guard(private_);
     unmap_retired();
-    if (const auto found = segments_.find(id); found != segments_.end()) {
+    if (const auto found = segments_.find(segment->id); found != segments_.end()) {
         found->second->file.regain(std::move(segment->file));
         found->second->metadata.regain(segment->metadata);
-        return 0;
+        return EEXIST;
     }
     segment->held.resize(segment->is_dedicated() ? 1 : 0);
-    if (owned) heap_.adopt(*segment);
+    if (owned) heap_of(segment->device).adopt(*segment);
     if (segment->payload) mapped_.emplace(segment->payload, segment.get());
     const std::lock_guard table(table_);
+    const std::uint64_t id = segment->id;
     segments_.emplace(id, std::move(segment));
     return 0;
+}
+
+// pre: private lock held.
+Heap& Client::heap_of(int device) {
+    if (device == kHost) return heap_;
+    auto& heap = device_heaps_[device];
+    if (!heap) heap = std::make_unique<Heap>(group_, slot_, Backing::whole);
+    return *heap;
+}
+
+std::vector<std::pair<std::uint64_t, int>> Client::device_segments() {
+    const std::lock_guard guard(private_);
+    std::vector<std::pair<std::uint64_t, int>> found;
+    for (const auto& [id, segment] : segments_) {
+        if (!segment->on_device()) continue;
+        if (os::Descriptor copy = segment->file.duplicate(); copy.number() >= 0) found.emplace_back(id, copy.release());
+    }
+    return found;
+}
+
+std::vector<std::uint64_t> Client::give_up_unused(int device) {
+    const std::lock_guard guard(private_);
+    std::vector<std::uint64_t> ids;
+    if (!may_touch() || !device_heaps_.contains(device)) return ids;
+    finish_deferred();
+    take_returned(heap_of(device), kMoment);
+    for (const Segment* s : heap_of(device).give_up_unused()) ids.push_back(s->id);
+    return ids;
+}
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> Client::take_unmapped() {
+    const std::lock_guard guard(private_);
+    unmap_retired();
+    return std::exchange(unmapped_, {});
+}
+
+// pre: private lock held.
+void Client::note_unmapped(const Segment& s) {
+    if (s.on_device()) unmapped_.emplace_back(reinterpret_cast<std::uint64_t>(s.payload), s.payload_bytes);
 }
 
 // Segments that the manager gave up and of which nothing is held here need no mapping and no descriptors any more.
@@ -133,6 +196,7 @@ void Client::unmap_unless_awaited(Segment& s) {
     if (last_ == &s) last_ = nullptr;
     mapped_.erase(s.payload);
     if (s.readonly) mapped_.erase(s.readonly);
+    note_unmapped(s);
     gone = segments_.extract(s.id);
 }
 
@@ -172,20 +236,21 @@ Status Client::enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms) 
     return may_touch() ? Status::ok : Status::not_held;
 }
 
-Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block) {
+Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block, int device) {
     std::unique_lock guard(private_, std::defer_lock);
     if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
     if (!deferred_.empty()) finish_deferred();
-    Room room = heap_.quick(bytes);
+    Heap& heap = heap_of(device);
+    Room room = heap.quick(bytes);
     if (!room) {
-        take_returned(patience_ms);
-        room = heap_.quick(bytes);
+        take_returned(heap, patience_ms);
+        room = heap.quick(bytes);
     }
     if (!room) {
         if (patience_ms == 0) return Status::slow;
         yield_to_others();
-        room = heap_.thorough(bytes, refusal_);
-        if (heap_.take_lost()) epoch_ = 0;  // we come back to the manager, and ask for them again
+        room = heap.thorough(bytes, refusal_);
+        if (heap.take_lost()) epoch_ = 0;  // we come back to the manager, and ask for them again
         if (!room && refusal_.error == EBADF) return Status::need_segment;  // an old kernel: not in this one any more
         if (!room && !refusal_.error) return Status::need_segment;
         if (!room && refusal_.error == ESTALE) return Status::lost;
@@ -199,7 +264,7 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     std::uint32_t hold = kNone;
     while (hold == kNone) {
         if (!s.metadata.lock(slot_, patience_ms)) {
-            heap_.put_back(room);
+            heap.put_back(room);
             return Status::busy;
         }
         hold = s.metadata.hand_out(room.node, room.offset, bytes, slot_);
@@ -207,7 +272,7 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
         s.metadata.unlock();
         if (hold != kNone) break;
         if (const Status status = more_holds(s, patience_ms); status != Status::ok) {
-            heap_.put_back(room);
+            heap.put_back(room);
             return status;
         }
     }
@@ -371,6 +436,15 @@ void Client::share(Block& block) {
     ++block.users;
 }
 
+bool Client::renew(Block& block) {
+    const std::lock_guard guard(private_);
+    SegmentMetadata& metadata = block.segment->metadata;
+    if (!may_touch() || block.users != 1 || !metadata.lock(slot_, kMoment)) return false;
+    const bool renewed = metadata.renew(block.index, &block.generation);
+    metadata.unlock();
+    return renewed;
+}
+
 // pre: private lock held. False: the metadata was busy, and the hold ends later.
 bool Client::end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms) {
     if (!s.metadata.lock(slot_, patience_ms)) {
@@ -380,7 +454,7 @@ bool Client::end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms) {
     const std::uint32_t index = block_of(s.metadata.hold(hold).word.load(std::memory_order_relaxed));
     const Left left = s.metadata.release(hold, s.owned);
     s.metadata.unlock();
-    if (left == Left::home) heap_.put_back(s, index);
+    if (left == Left::home) heap_of(s.device).put_back(s, index);
     return true;
 }
 
@@ -408,6 +482,7 @@ void Client::release(Block* block) {
 int Client::readonly_of(const Block& block, std::byte** at) {
     const std::lock_guard guard(private_);
     Segment& s = *block.segment;
+    if (s.on_device()) return ENODEV;
     if (!s.readonly) {
         if (const int error = os::map_readonly(s.payload, s.payload_bytes, &s.readonly)) return error;
         mapped_.emplace(s.readonly, &s);
@@ -462,8 +537,9 @@ void Client::finish_deferred() {
     }
 }
 
-void Client::take_returned(unsigned patience_ms) {
-    for (Segment* s : heap_.segments()) {
+// pre: private lock held.
+void Client::take_returned(Heap& heap, unsigned patience_ms) {
+    for (Segment* s : heap.segments()) {
         // Without the lock, as a hint: a block returned just now is found the next time.
         if (s->metadata.header().returned.load(std::memory_order_relaxed) == kNone) continue;
         home_.clear();
@@ -473,7 +549,7 @@ void Client::take_returned(unsigned patience_ms) {
         if (!s->metadata.lock(slot_, patience_ms)) continue;
         s->metadata.take_returned(home_);
         s->metadata.unlock();
-        for (const std::uint32_t index : home_) heap_.put_back(*s, index);
+        for (const std::uint32_t index : home_) heap.put_back(*s, index);
     }
 }
 
@@ -493,7 +569,7 @@ void Client::press_others(const Refusal& refusal) {
 // pre: private lock held.
 std::uint64_t Client::give_back() {
     finish_deferred();
-    take_returned(kMoment);
+    take_returned(heap_, kMoment);
     return heap_.trim();
 }
 
@@ -637,6 +713,7 @@ void Client::after_fork_in_child() {
     held_ = fork_.complete && become(fork_.slot, fork_.word);
     if (fork_.complete && !held_) fork_.error = ESTALE;
     heap_.forget_all();
+    for (auto& [device, heap] : device_heaps_) heap->forget_all();
     deferred_.clear();
     next_mark_ = static_cast<std::uint32_t>(os::random64());
     if (held_) {
@@ -675,6 +752,7 @@ Client::Stats Client::stats() {
     const std::lock_guard guard(private_);
     Stats stats{segments_.size(), heap_.segments().size(), 0, 0, heap_.reserved_bytes(), heap_.free_bytes()};
     for (const auto& [id, segment] : segments_) {
+        if (segment->on_device()) continue;
         stats.blocks += segment->held_count;
         if (segment->held_count == 0) continue;
         if (segment->is_ring()) {  // its block is as long as the address space that a ring can grow into
@@ -686,14 +764,33 @@ Client::Stats Client::stats() {
     return stats;
 }
 
+Client::Stats Client::device_stats(int device) {
+    const std::lock_guard guard(private_);
+    Stats stats{};
+    if (const auto found = device_heaps_.find(device); found != device_heaps_.end())
+        stats = {0, found->second->segments().size(), 0,
+                 0, found->second->reserved_bytes(),  found->second->free_bytes()};
+    for (const auto& [id, segment] : segments_) {
+        if (segment->device != device) continue;
+        ++stats.mapped;
+        stats.blocks += segment->held_count;
+        for (const Block* block : segment->held) stats.bytes += block ? block->bytes : 0;
+    }
+    return stats;
+}
+
 const char* Client::check() {
     const std::lock_guard guard(private_);
-    if (const char* wrong = heap_.check()) return wrong;
-    for (Segment* s : heap_.segments()) {
-        if (!s->metadata.lock(slot_, 1000)) return "the metadata of a segment is busy";
-        const char* wrong = s->metadata.check();
-        s->metadata.unlock();
-        if (wrong) return wrong;
+    std::vector<Heap*> heaps{&heap_};
+    for (auto& [device, heap] : device_heaps_) heaps.push_back(heap.get());
+    for (Heap* heap : heaps) {
+        if (const char* wrong = heap->check()) return wrong;
+        for (Segment* s : heap->segments()) {
+            if (!s->metadata.lock(slot_, 1000)) return "the metadata of a segment is busy";
+            const char* wrong = s->metadata.check();
+            s->metadata.unlock();
+            if (wrong) return wrong;
+        }
     }
     return nullptr;
 }
@@ -704,6 +801,8 @@ bool Client::close() {
     for (const auto& [id, segment] : segments_)
         if (segment->held_count > 0) return false;
     heap_.forget_all();
+    device_heaps_.clear();
+    for (const auto& [id, segment] : segments_) note_unmapped(*segment);
     const std::lock_guard table(table_);
     segments_.clear();
     mapped_.clear();

@@ -85,9 +85,21 @@ class Client {
     // that is mapped already they replace those that are lost.
     int add_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, SegmentKind kind,
                     bool owned);
+    // The same of one whose payload is memory of a device, which the caller has mapped at `address`. 0; errno; EEXIST:
+    // it was mapped already, where it still is.
+    int add_device_segment(std::uint64_t id, int control, int payload, std::uint64_t payload_bytes, SegmentKind kind,
+                           bool owned, int device, std::uint64_t address);
+    // The numbers of all segments of devices that are mapped here, and copies of their descriptors, the caller's to
+    // close.
+    std::vector<std::pair<std::uint64_t, int>> device_segments();
+    // Owned segments of a device of which nothing is used: not owned any more, so that the manager may take them back.
+    std::vector<std::uint64_t> give_up_unused(int device);
+    // Where segments of devices were mapped that are not known here any more: (address, bytes), for the driver to
+    // unmap.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> take_unmapped();
 
     // Each: patience 0 = no wait and no system call. The block has one user more: a new one, or one that was held here.
-    Status allocate(std::uint64_t bytes, unsigned patience_ms, Block** block);
+    Status allocate(std::uint64_t bytes, unsigned patience_ms, Block** block, int device = kHost);
     Status attach(const BlockName& name, unsigned patience_ms, Block** block);
     Status ticket(const Block& block, std::uint32_t owner, unsigned patience_ms, Ticket* ticket);
     Status redeem(const BlockName& name, const Ticket& ticket, unsigned patience_ms, Block** block);
@@ -95,6 +107,9 @@ class Client {
     Status keep(const Block& block, bool kept, unsigned patience_ms);
     void release(Block* block);  // one user less; waits a moment at most for another process
     void share(Block& block);    // one user more
+    // Give a block a new generation if it has no other user, here or in another process. False: it has, or the metadata
+    // is busy.
+    bool renew(Block& block);
 
     // A hold of ours for a message on its way into a ring: the ring takes it, or drop() ends it.
     Status lend(const Block& block, std::uint32_t mark, unsigned patience_ms, MessageHold* hold);
@@ -130,7 +145,8 @@ class Client {
     struct Stats {
         std::uint64_t mapped, owned, blocks, bytes, reserved, free;
     };
-    Stats stats();
+    Stats stats();                   // of the host's memory
+    Stats device_stats(int device);  // of one device's
     const char* check();
     bool close();  // false while blocks are held
 
@@ -164,13 +180,16 @@ class Client {
     void note(Block* block);
     bool end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms);
     void finish_deferred();
-    void take_returned(unsigned patience_ms);
     std::uint64_t give_back();
     void yield_to_others();
     void ask_others(const Refusal& refusal);
     void unmap_retired();
     void unmap_unless_awaited(Segment& s);
     bool hold_for_embryo(Segment& s);
+    Heap& heap_of(int device);
+    int enlist(std::unique_ptr<Segment> segment, bool owned);
+    void take_returned(Heap& heap, unsigned patience_ms);
+    void note_unmapped(const Segment& s);
     void prepare_fork();
     bool become(std::uint32_t slot, std::uint64_t word);
 
@@ -188,7 +207,9 @@ class Client {
     std::unordered_map<std::uint64_t, std::unique_ptr<Segment>> segments_;
     Segment* last_ = nullptr;                      // the segment asked for last
     std::map<const std::byte*, Segment*> mapped_;  // payloads by where they begin, twice those with a read-only mapping
-    Heap heap_;
+    Heap heap_;                                    // of the host's memory
+    std::map<int, std::unique_ptr<Heap>> device_heaps_;              // by device
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> unmapped_;  // see take_unmapped()
     static thread_local Refusal refusal_;
     std::vector<std::pair<Segment*, std::uint32_t>> deferred_;  // holds to end as soon as the metadata is free
     std::vector<std::uint32_t> home_;                           // kept for its capacity

@@ -24,6 +24,7 @@ class Group {
     std::uint64_t id() const { return header().group_id; }
     GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(at_); }
     Slot& slot(std::uint32_t index) const { return reinterpret_cast<Slot*>(at_ + kSlotsAt)[index]; }
+    Timeline& timeline(std::uint32_t index) const { return reinterpret_cast<Timeline*>(at_ + kTimelinesAt)[index]; }
 
     // A free slot becomes `state`; kNone when there is none. Any process may claim; the compare-and-swap decides.
     std::uint32_t claim(SlotState state, std::uint32_t pid, std::uint64_t start_time, std::uint32_t parent,

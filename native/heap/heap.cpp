@@ -32,6 +32,14 @@ std::uint64_t payload_for(std::uint64_t bytes) {
 void Heap::adopt(Segment& segment) {
     segment.owned = true;
     if (!segment.is_dedicated()) segment.ranges = std::make_unique<Ranges>(segment.payload_bytes, kArenaBlocks);
+    if (backing_ == Backing::whole) {
+        segment.reserved = segment.payload_bytes;
+        segment.metadata.header().reserved_bytes.store(segment.reserved, std::memory_order_relaxed);
+        if (segment.ranges) {
+            const std::uint32_t all = segment.ranges->take(segment.payload_bytes, Ranges::State::cold);
+            segment.ranges->give(all, Ranges::State::warm);
+        }
+    }
     owned_.push_back(&segment);
 }
 
@@ -48,7 +56,7 @@ void Heap::forget_all() {
 
 Room Heap::quick(std::uint64_t bytes) {
     const std::uint64_t size = rounded(bytes);
-    if (bytes > kDedicatedFrom) return quick_dedicated(bytes, Wanted::warm);
+    if (bytes > dedicated_from()) return quick_dedicated(bytes, Wanted::warm);
     if (size <= kBinnedUpTo) {
         auto& bin = bins_[bin_of(size)];
         if (!bin.empty()) {
@@ -188,10 +196,10 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
         }
         s->blocks_reserved = want;
     }
-    if (bytes > kDedicatedFrom) {
+    if (bytes > dedicated_from()) {
         const Room room = quick_dedicated(bytes, Wanted::any);
         if (!room) {
-            if (!is_refused(page_up(bytes), refusal)) refusal = {};
+            if (backing_ == Backing::whole || !is_refused(page_up(bytes), refusal)) refusal = {};
             return {};
         }
         if (room.segment->reserved < bytes &&
@@ -232,6 +240,7 @@ void Heap::put_back(const Room& room) {
     Segment& s = *room.segment;
     if (s.is_dedicated()) {
         s.free = true;
+        if (backing_ == Backing::whole) return;
         std::uint64_t warm = 0;
         for (const Segment* other : owned_)
             if (other->is_dedicated() && other->free) warm += other->reserved;
@@ -261,6 +270,7 @@ bool Heap::empty_bins() {
 }
 
 std::uint64_t Heap::trim() {
+    if (backing_ == Backing::whole) return 0;
     empty_bins();
     std::uint64_t given = 0;
     for (Segment* s : owned_) {
@@ -283,6 +293,19 @@ std::uint64_t Heap::trim() {
     }
     update_charge();
     return given;
+}
+
+std::vector<Segment*> Heap::give_up_unused() {
+    empty_bins();
+    std::vector<Segment*> unused;
+    std::erase_if(owned_, [&](Segment* s) {
+        if (s->is_dedicated() ? !s->free : s->ranges->taken_bytes() != 0) return false;
+        s->owned = false;
+        s->ranges.reset();
+        unused.push_back(s);
+        return true;
+    });
+    return unused;
 }
 
 std::uint64_t Heap::reserved_bytes() const {

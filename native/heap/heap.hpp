@@ -23,17 +23,22 @@ struct Room {
     explicit operator bool() const { return segment != nullptr; }
 };
 
-constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;         // bytes; larger blocks get a segment of their own
-constexpr std::uint64_t kMinStep = 1 << 20, kMaxStep = 64 << 20;  // bytes reserved at a time
-constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;       // bytes of free dedicated segments kept reserved
+constexpr std::uint64_t kDedicatedFrom = kArenaBytes / 4;  // bytes; larger blocks get a segment of their own
+constexpr std::uint64_t kDeviceDedicatedFrom = kDeviceArenaBytes / 4;  // the same on a device
+constexpr std::uint64_t kMinStep = 1 << 20, kMaxStep = 64 << 20;       // bytes reserved at a time
+constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;            // bytes of free dedicated segments kept reserved
 
 // What to ask the manager for when there is no room: up to kDedicatedFrom an arena, above it the payload returned here.
 std::uint64_t payload_for(std::uint64_t bytes);
 
+// How the memory of a heap's segments comes and goes: in pages, within quotas; or whole, with the segment (a device's).
+enum class Backing { pages, whole };
+
 class Heap {
    public:
     // What is reserved counts for `slot` in the group. Both outlive the heap; a fork changes the number in `slot`.
-    Heap(Group& group, const std::uint32_t& slot) : group_(group), slot_(slot) {}
+    Heap(Group& group, const std::uint32_t& slot, Backing backing = Backing::pages)
+        : group_(group), slot_(slot), backing_(backing) {}
     void adopt(Segment& segment);  // a segment that this process owns from now on
     void forget_all();             // after a fork: they are the parent's
 
@@ -45,6 +50,8 @@ class Heap {
     void put_back(Segment& segment, std::uint32_t node);  // by a number that was read from shared memory
 
     std::uint64_t trim();  // pages of free ranges back to the system; bytes
+    // Segments of which nothing is used, which are not this heap's any more. For memory that goes whole.
+    std::vector<Segment*> give_up_unused();
     std::uint64_t reserved_bytes() const;
     std::uint64_t free_bytes() const;  // of the reserved ones
     const std::vector<Segment*>& segments() const { return owned_; }
@@ -53,6 +60,7 @@ class Heap {
     const char* check() const;
 
    private:
+    std::uint64_t dedicated_from() const { return backing_ == Backing::pages ? kDedicatedFrom : kDeviceDedicatedFrom; }
     enum class Wanted { warm, any };  // pages reserved already; or still to be reserved, too
     Room quick_dedicated(std::uint64_t bytes, Wanted wanted);
     Room search(std::uint64_t bytes, Refusal& refusal);
@@ -67,6 +75,7 @@ class Heap {
 
     Group& group_;
     const std::uint32_t& slot_;
+    const Backing backing_;
     bool lost_ = false;
     std::uint64_t charged_ = 0;  // bytes that count for our slot; between two calls those of all segments' `reserved`
     std::vector<Segment*> owned_;

@@ -10,7 +10,7 @@ namespace shmtensor {
 
 // Manager and client must agree on it exactly. Header, HELLO and ERROR never change; any other change of a message, and
 // any new message, flag or error code, raises it by one.
-constexpr std::uint32_t kProtocolVersion = 4;
+constexpr std::uint32_t kProtocolVersion = 5;
 
 struct EmbryoMessage {
     char magic[4] = {'S', 'H', 'M', 'T'};

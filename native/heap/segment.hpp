@@ -13,6 +13,8 @@ namespace shmtensor {
 
 struct Block;
 
+constexpr int kHost = -1;  // in the place of a device's number in this process
+
 struct Segment {
     std::uint64_t id = 0;
     SegmentMetadata metadata;
@@ -22,6 +24,7 @@ struct Segment {
     bool lost = false;              // it was not ours any more when an owner looked last
     std::uint64_t payload_bytes = 0;
     SegmentKind kind = SegmentKind::arena;
+    int device = kHost;  // whose memory the payload is: nobody but that device may touch it
 
     std::vector<Block*> held;  // by block index: what this process holds
     std::uint32_t held_count = 0;
@@ -35,11 +38,13 @@ struct Segment {
 
     bool is_dedicated() const { return kind != SegmentKind::arena; }  // of a single block
     bool is_ring() const { return kind == SegmentKind::ring; }
+    bool on_device() const { return device != kHost; }
 
     Segment() = default;
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
     ~Segment() {
+        if (on_device()) return;  // its mapping is the driver's
         if (payload) os::unmap(payload, payload_bytes);
         if (readonly) os::unmap(readonly, payload_bytes);
     }

@@ -26,7 +26,7 @@ void note_written(int fd, std::uint64_t table, std::uint64_t bytes, std::bitset<
 }  // namespace
 
 int SegmentMetadata::create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
-                            std::uint64_t payload_bytes, bool dedicated) {
+                            std::uint64_t payload_bytes, bool dedicated, const std::uint8_t* device) {
     shape_ = shape_of(dedicated);
     payload_bytes_ = payload_bytes;
     int fd = -1;
@@ -45,6 +45,7 @@ int SegmentMetadata::create(const char* name, std::uint64_t segment, std::uint32
     h.segment = segment;
     h.payload_bytes = payload_bytes;
     h.dedicated = dedicated;
+    if (device) std::copy_n(device, sizeof h.device, h.device);
     h.free_hold = kNone;
     h.returned = kNone;
     init_lock(h.lock);
@@ -278,6 +279,14 @@ std::uint32_t SegmentMetadata::add_hold(std::uint32_t index, std::uint32_t slot,
 bool SegmentMetadata::is_live(std::uint32_t index, std::uint32_t generation) const {
     std::uint64_t offset = 0, size = 0;
     return find_live(index, generation, &offset, &size);
+}
+
+bool SegmentMetadata::renew(std::uint32_t index, std::uint32_t* generation) {
+    BlockRecord& r = block(index);
+    if (r.count.load(std::memory_order_relaxed) != 1) return false;
+    *generation = r.generation.load(std::memory_order_relaxed) + 1;
+    r.generation.store(*generation, std::memory_order_relaxed);  // one store, so that there is nothing to undo
+    return true;
 }
 
 bool SegmentMetadata::find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset,

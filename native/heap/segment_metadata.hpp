@@ -32,9 +32,10 @@ class SegmentMetadata {
     SegmentMetadata& operator=(const SegmentMetadata&) = delete;
     ~SegmentMetadata() { close(); }
 
-    // Make the control part of a new segment (manager), a memfd of that name. 0 or errno.
+    // Make the control part of a new segment (manager), a memfd of that name; `device`: the UUID of that whose memory
+    // the payload is. 0 or errno.
     int create(const char* name, std::uint64_t segment, std::uint32_t owner, std::uint32_t generation,
-               std::uint64_t payload_bytes, bool dedicated);
+               std::uint64_t payload_bytes, bool dedicated, const std::uint8_t* device = nullptr);
     // Map an existing one; takes fd over on success. EINVAL when it is not what the arguments say.
     int open(int fd, std::uint64_t segment, std::uint64_t payload_bytes, bool dedicated);
     // The same of one that we know nothing about (a new manager): it must be sealed, and true to its own header.
@@ -83,6 +84,9 @@ class SegmentMetadata {
     bool redeem(std::uint32_t hold, std::uint32_t mark, std::uint32_t index, std::uint32_t slot);
     bool is_ticket(std::uint32_t hold, std::uint32_t mark, std::uint32_t index) const;
     bool is_live(std::uint32_t index, std::uint32_t generation) const;
+    // A new generation for a live block, as if it had been freed and made again: older handles are refused from now on.
+    // False, and nothing is done: it has more than one hold.
+    bool renew(std::uint32_t index, std::uint32_t* generation);
     // Where a live block lies, checked and then not read again. False when it is not live.
     bool find_live(std::uint32_t index, std::uint32_t generation, std::uint64_t* offset, std::uint64_t* size) const;
     // Whether an entry or a record may ever have been written.

@@ -15,7 +15,11 @@
 
 namespace shmtensor {
 
+PyObject* device_module = nullptr;
+
 namespace {
+
+PyTypeObject* device_type = nullptr;
 
 constexpr std::uint64_t kWithGil = std::uint64_t{64} * 1024;  // bytes; a longer copy lets other threads run
 static_assert(std::is_same_v<npy_intp, Py_ssize_t>);
@@ -354,7 +358,79 @@ bool is_part_of(PyObject* array, PyObject* of) {
     return base && (base == of || base == PyArray_BASE(reinterpret_cast<PyArrayObject*>(of)));
 }
 
+void set_device_arrays(PyObject* type, PyObject* module) {
+    device_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
+    device_module = Py_NewRef(module);
+}
+
+bool is_device_array(PyObject* object) {
+    return device_type && PyObject_TypeCheck(object, device_type);
+}
+
+namespace {
+
+// The dtype of an array on a device; nullptr with an exception set. CuPy has NumPy's.
+Ref device_dtype(PyObject* array) {
+    Ref found(PyObject_GetAttrString(array, "dtype"));
+    if (found && !PyArray_DescrCheck(found.get())) {
+        PyErr_SetString(PyExc_TypeError, "an array on a device has a dtype that is not NumPy's");
+        return Ref();
+    }
+    return found;
+}
+
+bool refuse_mixture(PyObject* on_device, PyObject* other, PyObject* form) {
+    const Ref name(PyObject_GetAttrString(form, "name"));
+    const Ref device(PyObject_GetAttrString(on_device, "device"));
+    const Ref number(device ? PyObject_GetAttrString(device.get(), "id") : nullptr);
+    if (number && name)
+        PyErr_Format(
+            errors.argument,
+            "%S of tensors on cpu (%zd axes) and on cuda:%S; all have to be on one device: move the others with "
+            "x.to('cuda:%S')",
+            name.get(), static_cast<Py_ssize_t>(PyArray_NDIM(reinterpret_cast<PyArrayObject*>(other))), number.get(),
+            number.get());
+    return false;
+}
+
+PyObject* first_on_device(PyObject* const* operands, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        if (is_device_array(operands[i])) return operands[i];
+        if (!PyList_CheckExact(operands[i])) continue;
+        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(operands[i]); ++k)
+            if (is_device_array(PyList_GET_ITEM(operands[i], k))) return PyList_GET_ITEM(operands[i], k);
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+bool settle_devices(PyObject** operands, Py_ssize_t count, PyObject* form, PyObject** first) {
+    *first = device_type ? first_on_device(operands, count) : nullptr;
+    if (!*first) return true;
+    if (!load_numpy()) return false;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        if (PyList_CheckExact(operands[i])) {
+            for (Py_ssize_t k = 0; k < PyList_GET_SIZE(operands[i]); ++k)
+                if (PyArray_Check(PyList_GET_ITEM(operands[i], k)))
+                    return refuse_mixture(*first, PyList_GET_ITEM(operands[i], k), form);
+        }
+        if (!PyArray_Check(operands[i])) continue;
+        auto* array = reinterpret_cast<PyArrayObject*>(operands[i]);
+        if (PyArray_NDIM(array) > 0) return refuse_mixture(*first, operands[i], form);
+        PyObject* number = PyArray_GETITEM(array, PyArray_BYTES(array));  // as torch: it does not decide on the type
+        if (!number) return false;
+        Py_SETREF(operands[i], number);
+    }
+    return true;
+}
+
 bool is_alone(PyObject* array) {
+    if (is_device_array(array)) {
+        const Ref base(PyObject_GetAttrString(array, "base"));
+        if (!base) PyErr_Clear();
+        return base.get() == Py_None;
+    }
     return !PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
 }
 
@@ -380,11 +456,23 @@ PyObject* new_array(PyObject* like, int axes, const Py_ssize_t* sizes) {
 }
 
 bool is_complex(PyObject* array) {
+    if (is_device_array(array)) {
+        const Ref dtype = device_dtype(array);
+        if (!dtype) PyErr_Clear();
+        return dtype && reinterpret_cast<PyArray_Descr*>(dtype.get())->kind == 'c';
+    }
     return PyArray_Check(array) && PyArray_ISCOMPLEX(reinterpret_cast<PyArrayObject*>(array));
 }
 
 bool has_form(PyObject* object, PyObject* form) {
-    if (!PyArray_Check(object)) return false;
+    if (is_device_array(object)) {
+        if (PyTuple_GET_SIZE(form) != 3) return false;
+        const Ref own(form_of(object));
+        const int same = own ? PyObject_RichCompareBool(own.get(), form, Py_EQ) : -1;
+        if (same < 0) PyErr_Clear();
+        return same == 1;
+    }
+    if (!PyArray_Check(object) || PyTuple_GET_SIZE(form) != 2) return false;
     auto* array = reinterpret_cast<PyArrayObject*>(object);
     PyObject* shape = PyTuple_GET_ITEM(form, 0);
     if (reinterpret_cast<PyObject*>(PyArray_DESCR(array)) != PyTuple_GET_ITEM(form, 1)) return false;
@@ -397,6 +485,10 @@ bool has_form(PyObject* object, PyObject* form) {
 PyObject* form_of(PyObject* object) {
     constexpr std::size_t kRecent = 64;
     static PyObject* recent[kRecent];  // guarded by the GIL
+    if (is_device_array(object)) {
+        const Ref shape(PyObject_GetAttrString(object, "shape")), dtype = device_dtype(object);
+        return shape && dtype ? PyTuple_Pack(3, shape.get(), dtype.get(), device_type) : nullptr;
+    }
     PyArrayObject* array = as_array(object);
     if (!array) return nullptr;
     std::size_t hash = reinterpret_cast<std::uintptr_t>(PyArray_DESCR(array)) / 16;
@@ -414,6 +506,8 @@ PyObject* form_of(PyObject* object) {
 }
 
 PyObject* zeros_of(PyObject* form) {
+    if (PyTuple_GET_SIZE(form) == 3)
+        return PyObject_CallMethod(device_module, "zeros", "OO", PyTuple_GET_ITEM(form, 0), PyTuple_GET_ITEM(form, 1));
     npy_intp sizes[kMaxAxes];
     const int axes = load_numpy() ? read_sizes(PyTuple_GET_ITEM(form, 0), "shape", sizes) : -1;
     if (axes < 0) return nullptr;
@@ -422,6 +516,7 @@ PyObject* zeros_of(PyObject* form) {
 }
 
 PyObject* copy_of(PyObject* array) {
+    if (is_device_array(array)) return PyObject_CallMethod(array, "copy", nullptr);
     return PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(array), NPY_CORDER);
 }
 
@@ -453,9 +548,11 @@ bool convert_numbers(PyObject** operands, Py_ssize_t count, PyArray_Descr* descr
     return true;
 }
 
+bool is_integer_kind(const PyArray_Descr* descr) {
+    return descr->kind == 'i' || descr->kind == 'u' || descr->kind == 'b';
+}
 bool is_integer_kind(PyObject* array) {
-    const char kind = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array))->kind;
-    return kind == 'i' || kind == 'u' || kind == 'b';
+    return is_integer_kind(PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array)));
 }
 
 // The operand as an array of a type, of which the reference is taken. False with an exception set.
@@ -463,6 +560,37 @@ bool convert(PyObject** operand, PyArray_Descr* descr) {
     PyObject* made = PyArray_FromArray(reinterpret_cast<PyArrayObject*>(*operand), descr, NPY_ARRAY_FORCECAST);
     if (!made) return false;
     Py_SETREF(*operand, made);
+    return true;
+}
+
+// As `promote`, for operands among which some are on a device.
+[[gnu::noinline]] bool promote_on_device(Promotion rule, PyObject** operands, Py_ssize_t count) {
+    Ref inexact;
+    bool integers = false, has_float = rule == Promotion::floats, has_complex = false;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        if (is_device_array(operands[i])) {
+            Ref dtype = device_dtype(operands[i]);
+            if (!dtype) return false;
+            if (is_integer_kind(reinterpret_cast<PyArray_Descr*>(dtype.get())))
+                integers = true;
+            else
+                inexact = std::move(dtype);
+        } else {
+            has_float = has_float || PyFloat_Check(operands[i]);
+            has_complex = has_complex || PyComplex_Check(operands[i]);
+        }
+    }
+    if (!integers || (!inexact && !has_float && !has_complex)) return true;
+    if (!inexact) inexact = Ref(reinterpret_cast<PyObject*>(default_type(has_complex)));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        if (!is_device_array(operands[i])) continue;
+        const Ref dtype = device_dtype(operands[i]);
+        if (!dtype) return false;
+        if (!is_integer_kind(reinterpret_cast<PyArray_Descr*>(dtype.get()))) continue;
+        PyObject* made = PyObject_CallMethod(operands[i], "astype", "O", inexact.get());
+        if (!made) return false;
+        Py_SETREF(operands[i], made);
+    }
     return true;
 }
 
@@ -513,7 +641,9 @@ bool are_of_one_type(PyObject* const* operands) {
 
 bool promote(Promotion rule, PyObject** operands, Py_ssize_t count) {
     if (!load_numpy()) return false;
-    return (count == 2 && are_of_one_type(operands)) || promote_each(rule, operands, count);
+    if (count == 2 && are_of_one_type(operands)) return true;
+    return device_type && first_on_device(operands, count) ? promote_on_device(rule, operands, count)
+                                                           : promote_each(rule, operands, count);
 }
 
 bool set_default_type(PyObject* dtype) {
@@ -636,9 +766,10 @@ bool overlaps(PyObject* object, bool* result) {
 }
 
 bool kind_of(PyObject* object, ElementKind* kind) {
-    PyArrayObject* array = as_array(object);
-    if (!array) return false;
-    PyArray_Descr* descr = PyArray_DESCR(array);
+    const Ref dtype = is_device_array(object) ? device_dtype(object) : Ref();
+    PyArrayObject* array = dtype ? nullptr : as_array(object);
+    if (!dtype && !array) return false;
+    PyArray_Descr* descr = dtype ? reinterpret_cast<PyArray_Descr*>(dtype.get()) : PyArray_DESCR(array);
     const bool own = is_number(descr->type_num) && PyArray_ISNBO(descr->byteorder);
     *kind = {own ? descr->kind : '\0', static_cast<int>(PyDataType_ELSIZE(descr)), descr->typeobj->tp_name};
     return true;

@@ -34,18 +34,29 @@ PyObject* only_element(PyObject* array);
 // A new view of all of an ndarray, as its method `view` makes: a new reference, or nullptr with an exception set.
 PyObject* whole_view(PyObject* array);
 
+// Arrays on devices are CuPy's: objects of a class that is unknown until a program uses a GPU. What is said here of
+// arrays is true of them where it says so; all else refuses them, or must not be given them.
+void set_device_arrays(PyObject* type, PyObject* module);
+bool is_device_array(PyObject* object);
+extern PyObject* device_module;  // CuPy; nullptr: not loaded
+// Operands of one operation, each a reference of its own: where one of them, or of a list among them, is on a device,
+// the others' arrays of one element become numbers, and arrays of the host are refused (`form`: of the operation).
+// Gives (borrowed) the first that is on a device, nullptr: there is none. False with an exception set.
+bool settle_devices(PyObject** operands, Py_ssize_t count, PyObject* form, PyObject** first);
+
 // For results of NumPy and what tensors compute with; NumPy must have been imported. No exception is set.
 bool is_array(PyObject* object);
 bool is_known_array(PyObject* object);           // an exact ndarray of a type that NumPy has and tensors have
 bool is_part_of(PyObject* array, PyObject* of);  // as far as their bases tell; both ndarrays
-bool is_alone(PyObject* array);                  // a view of nothing; an ndarray
+bool is_alone(PyObject* array);                  // a view of nothing; an ndarray, or on a device
 bool is_operand(PyObject* object);               // what a tensor computes with: core.OPERANDS
 PyObject* array_of_scalar(PyObject* object);     // nullptr without an exception: no scalar of a known type
-PyObject* copy_of(PyObject* array);
+PyObject* copy_of(PyObject* array);              // also on a device
 // A new array of the type of an ndarray, in C order, of arbitrary content. nullptr with an exception set.
 PyObject* new_array(PyObject* like, int axes, const Py_ssize_t* sizes);
-bool is_complex(PyObject* array);  // its elements are complex numbers
-// (shape, dtype) of an ndarray, which recent forms share: a new reference, or nullptr with an exception set.
+bool is_complex(PyObject* array);  // its elements are complex numbers; also on a device
+// (shape, dtype) of an ndarray, and of one on a device the class as a third; those which recent forms share: a new
+// reference, or nullptr with an exception set.
 PyObject* form_of(PyObject* array);
 // Zeros of a form: a new reference, or nullptr with an exception set.
 PyObject* zeros_of(PyObject* form);
@@ -116,7 +127,7 @@ struct ElementKind {
     int bytes;
     const char* name;
 };
-// TypeError when it is no ndarray. False with an exception set.
+// Also on a device. TypeError when it is no array. False with an exception set.
 bool kind_of(PyObject* array, ElementKind* kind);
 // The dtype of such a number, or of a type of ml_dtypes (else ImportError, or AttributeError where that is older): a
 // new reference, or nullptr with an exception set.

@@ -40,6 +40,8 @@ enum Form : unsigned {
     kRefusePickle = 2,  // what would need pickle is refused, with DTypeError
     kPickleByValue = 4  // what needs pickle arrives as a copy, as by plain pickle: it names no memory of this group
 };
+// Why a tensor on a device cannot be put in a form that copies.
+constexpr const char* kNotCopied = "a tensor on a GPU goes neither into a store nor through a channel; put x.cpu()";
 bool encode(PyObject* client, PyObject* value, EncodedValue& encoded, unsigned form = kAnyForm);
 
 bool is_pickled(const std::vector<std::byte>& body);  // it needed pickle

@@ -39,13 +39,14 @@ enum class Tag : std::uint8_t {
     text1,    // length in code points, which have 1, 2 or 4 bytes
     text2,
     text4,
-    bytes,        // length
-    tuple,        // count value*
-    list,         // count value*
-    dict,         // count (key value)*
-    tensor,       // array block offset, strides in bytes as zigzag (form bit 6); form bit 7: 0
-    small_array,  // array, elements; form bit 6: Fortran order
-    array,        // array block; form bit 6: Fortran order
+    bytes,          // length
+    tuple,          // count value*
+    list,           // count value*
+    dict,           // count (key value)*
+    tensor,         // array block offset, strides in bytes as zigzag (form bit 6); form bit 7: 0
+    small_array,    // array, elements; form bit 6: Fortran order
+    array,          // array block; form bit 6: Fortran order
+    device_tensor,  // as tensor; then timeline, point (docs/gpu.md)
     end
 };
 constexpr std::uint8_t kReferred = 0x80;

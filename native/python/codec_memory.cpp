@@ -40,11 +40,11 @@ Block* block_of(PyObject* block) {
 
 namespace {
 
-bool allocate_only(PyObject* object, std::uint64_t bytes, Block** block) {
+bool allocate_only(PyObject* object, std::uint64_t bytes, Block** block, int device) {
     try {
         PyClient& client = *nb::inst_ptr<PyClient>(nb::handle(object));
         look_for_manager(client);
-        *block = allocate(client, bytes);
+        *block = allocate(client, bytes, device);
         return true;
     } catch (nb::python_error& error) {
         error.restore();
@@ -57,8 +57,8 @@ bool allocate_only(PyObject* object, std::uint64_t bytes, Block** block) {
 std::atomic<std::uint32_t> sample_every{0}, until_sample{0};
 PyObject* note_sample = nullptr;
 
-bool allocate_sampled(PyObject* object, std::uint64_t bytes, Block** block) {
-    if (!allocate_only(object, bytes, block)) return false;
+bool allocate_sampled(PyObject* object, std::uint64_t bytes, Block** block, int device) {
+    if (!allocate_only(object, bytes, block, device)) return false;
     if (until_sample.fetch_sub(1, std::memory_order_relaxed) != 1) return true;
     until_sample.store(sample_every.load(std::memory_order_relaxed), std::memory_order_relaxed);
     const Block& b = **block;
@@ -73,7 +73,7 @@ bool allocate_sampled(PyObject* object, std::uint64_t bytes, Block** block) {
 
 }  // namespace
 
-bool (*allocate_block)(PyObject*, std::uint64_t, Block**) = allocate_only;
+bool (*allocate_block)(PyObject*, std::uint64_t, Block**, int) = allocate_only;
 
 void sample_blocks(std::uint32_t every, PyObject* note) {
     sample_every = until_sample = every;

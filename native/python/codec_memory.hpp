@@ -17,7 +17,7 @@ Client* client_of(PyObject* client);  // nullptr: it is no _native.Client, or ma
 Block* block_of(PyObject* block);     // pre: exactly a block_type
 // Every block that this process makes comes from here. May run any Python. A pointer, so that sampling costs nothing
 // while it is off.
-extern bool (*allocate_block)(PyObject* client, std::uint64_t bytes, Block** block);
+extern bool (*allocate_block)(PyObject* client, std::uint64_t bytes, Block** block, int device);
 // From now on call note(group id, segment, index, generation) after every n-th block is made; an exception of it fails
 // the allocation. 0 ends that.
 void sample_blocks(std::uint32_t every, PyObject* note);

@@ -17,7 +17,7 @@ namespace {
 
 using namespace codec;
 
-PyObject* python_load;
+PyObject *python_load, *python_rebuild;
 
 class Decoder {
    public:
@@ -142,6 +142,8 @@ class Decoder {
             case Tag::small_array:
             case Tag::array:
                 return array(tag == Tag::array);
+            case Tag::device_tensor:
+                return on_device();
             case Tag::end:
                 break;
         }
@@ -262,12 +264,48 @@ class Decoder {
         return view && readonly ? PyObject_CallMethod(view.get(), "toreadonly", nullptr) : view.release();
     }
 
+    // A wrapper of memory that the processor can read.
+    PyObject* host_wrapper(const Block** block) {
+        PyObject* found = wrapper(block);
+        return found && (*block)->segment->on_device() ? damaged() : found;
+    }
+
+    PyObject* on_device() {
+        Form form;
+        const Block* block = nullptr;
+        std::uint64_t offset = 0, timeline = 0, point = 0;
+        if (!shape(&form)) return nullptr;
+        PyObject* base = wrapper(&block);
+        if (!base || !number(&offset) || !need_tensors()) return nullptr;
+        if (!block->segment->on_device() || (form.bits & kBit7) || !(form.bits & kBit6)) return damaged();
+        Py_ssize_t strides[kAxes];
+        const Ref sizes(PyTuple_New(form.axes)), steps(PyTuple_New(form.axes));
+        if (!sizes || !steps) return nullptr;
+        for (int i = 0; i < form.axes; ++i) {
+            std::uint64_t zigzag = 0;
+            if (!number(&zigzag)) return nullptr;
+            strides[i] = static_cast<Py_ssize_t>((zigzag >> 1) ^ (0 - (zigzag & 1)));
+            PyTuple_SET_ITEM(sizes.get(), i, PyLong_FromSsize_t(form.sizes[i]));
+            PyTuple_SET_ITEM(steps.get(), i, PyLong_FromSsize_t(strides[i]));
+        }
+        if (PyErr_Occurred() || !number(&timeline) || !number(&point)) return nullptr;
+        if (!array_fits(form.type, form.axes, form.sizes, strides, offset, block->bytes) || timeline >= kTimelines)
+            return damaged();
+        PyObject* function = python_part(&python_rebuild, "rebuild_device");
+        const Ref array(
+            function ? PyObject_CallFunction(function, "OiOOKIK", base, static_cast<int>(form.type), sizes.get(),
+                                             steps.get(), static_cast<unsigned long long>(offset),
+                                             static_cast<unsigned>(timeline), static_cast<unsigned long long>(point))
+                     : nullptr);
+        return array ? make_tensor(array.get(), Py_None, tensors.settled) : nullptr;
+    }
+
     PyObject* tensor() {
         Form form;
         const Block* block = nullptr;
         std::uint64_t offset = 0;
         if (!shape(&form)) return nullptr;
-        PyObject* base = wrapper(&block);
+        PyObject* base = host_wrapper(&block);
         if (!base || !number(&offset) || !need_tensors()) return nullptr;
         Py_ssize_t strides[kAxes];
         if (form.bits & kBit7) return damaged();
@@ -292,7 +330,7 @@ class Decoder {
         if (!shape(&form)) return nullptr;
         const Block* block = nullptr;
         PyObject* base = nullptr;
-        if (in_block) base = wrapper(&block);
+        if (in_block) base = host_wrapper(&block);
         if (in_block && !base) return nullptr;
         const std::byte* data = block ? block->data() : at_;
         if (!array_fits(form.type, form.axes, form.sizes, nullptr, 0, block ? block->bytes : left())) {
@@ -336,7 +374,7 @@ class Decoder {
         if (!byte(&kind)) return nullptr;
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
-            PyObject* all = wrapper(&block);
+            PyObject* all = host_wrapper(&block);
             return all ? memory_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();

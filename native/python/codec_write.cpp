@@ -22,7 +22,7 @@ constexpr std::size_t kFirstRoom = 256;                       // bytes of a body
 constexpr std::size_t kLongestNumber = 10;                    // bytes of a LEB128
 constexpr std::uint64_t kWithGil = std::uint64_t{64} * 1024;  // bytes; a longer copy lets other threads run
 
-PyObject *python_dump, *python_dump_by_value, *python_client;
+PyObject *python_dump, *python_dump_by_value, *python_client, *python_describe;
 
 class Writer {
    public:
@@ -307,7 +307,7 @@ class Encoder {
     Written copied(PyObject* t) {
         const Ref held(live_array(t));
         if (!held) return Written::failed;
-        if (Py_TYPE(held.get()) != arrays()) return Written::needs_pickle;
+        if (Py_TYPE(held.get()) != arrays()) return not_copied(held.get());
         const ArrayView view = view_array(held.get());
         Block* block = nullptr;
         if (!is_plain(view)) return Written::needs_pickle;
@@ -333,7 +333,7 @@ class Encoder {
         for (bool moved = false;; moved = true) {
             const Ref held(live_array(t));
             if (!held) return Written::failed;
-            if (Py_TYPE(held.get()) != arrays()) return Written::needs_pickle;
+            if (Py_TYPE(held.get()) != arrays()) return on_device(t, Ref::to(held.get()), moved);
             const ArrayView view = view_array(held.get());
             PyObject* base = view.base;
             while (base && Py_TYPE(base) == arrays_) base = base_of(base);
@@ -355,6 +355,54 @@ class Encoder {
             if (moved || (base && Py_TYPE(base) == view_type)) return Written::needs_pickle;
             if (!Ref(PyObject_CallMethodNoArgs(t, tensors.share_memory_))) return Written::failed;
         }
+    }
+
+    static Written not_copied(PyObject* array) {
+        PyObject* function = python_part(&python_describe, "describe_device");
+        const Ref found(function ? PyObject_CallOneArg(function, array) : nullptr);
+        if (!found) return Written::failed;
+        if (found.get() == Py_None) return Written::needs_pickle;
+        PyErr_SetString(errors.not_supported, kNotCopied);
+        return Written::failed;
+    }
+
+    // A tensor whose array lies on a device, if it does. Its stream goes on: the message names the point that it must
+    // have passed before the receiver's reads.
+    Written on_device(PyObject* t, Ref held, bool moved) {
+        PyObject* function = python_part(&python_describe, "describe_device");
+        if (!function) return Written::failed;
+        Ref found;
+        for (;; moved = true) {
+            found = Ref(PyObject_CallOneArg(function, held.get()));
+            if (!found) return Written::failed;
+            if (found.get() == Py_None) return Written::needs_pickle;  // not on a device
+            if (found.get() != Py_False) break;
+            if (moved) return Written::needs_pickle;
+            if (!Ref(PyObject_CallMethodNoArgs(t, tensors.share_memory_))) return Written::failed;
+            held = Ref(live_array(t));
+            if (!held) return Written::failed;
+        }
+        PyObject *of = nullptr, *sizes = nullptr, *steps = nullptr;
+        unsigned char type = 0;
+        unsigned long long offset = 0, point = 0;
+        unsigned timeline = 0;
+        if (!PyArg_ParseTuple(found.get(), "ObO!O!KIK", &of, &type, &PyTuple_Type, &sizes, &PyTuple_Type, &steps,
+                              &offset, &timeline, &point))
+            return Written::failed;
+        const Py_ssize_t axes = PyTuple_GET_SIZE(sizes);
+        if (!client() || Py_TYPE(of) != block_type || block_of(of)->client != client_ || axes > kAxes)
+            return Written::needs_pickle;
+        out_.tag(Tag::device_tensor);
+        out_.room(4 + kLongestNumber * (5 + 2 * static_cast<std::size_t>(axes)));
+        out_.byte(type);
+        out_.byte(static_cast<std::uint8_t>(axes | kBit6));
+        for (Py_ssize_t i = 0; i < axes; ++i) out_.number(PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(sizes, i)));
+        out_.number(number_of(block_of(of)));
+        out_.number(offset);
+        for (Py_ssize_t i = 0; i < axes; ++i) out_.zigzag(PyLong_AsLongLong(PyTuple_GET_ITEM(steps, i)));
+        out_.number(timeline);
+        out_.number(point);
+        return PyErr_Occurred() ? Written::failed : Written::ok;
     }
 
     // Whether a form says what it is; what has more axes is pickled.
@@ -419,7 +467,7 @@ class Encoder {
     // A new block, which belongs to the encoded value.
     bool fresh(std::uint64_t bytes, Block** block) {
         encoded_.blocks.reserve(encoded_.blocks.size() + 1);
-        if (!client() || !allocate_block(held_.get(), bytes, block)) return false;
+        if (!client() || !allocate_block(held_.get(), bytes, block, kHost)) return false;
         add(*block);
         return true;
     }

@@ -72,6 +72,7 @@ bool load_errors(PyObject* module) {
             .layout = find("LayoutError"),
             .message_damaged = find("MessageDamaged"),
             .message_too_large = find("MessageTooLarge"),
+            .not_supported = find("NotSupported"),
             .queue_damaged = find("QueueDamaged"),
             .quota = find("QuotaExceeded"),
             .segment_lost = find("SegmentLost"),

@@ -17,8 +17,8 @@ struct Errors {
     // of shmtensor._native
     PyObject *block_gone, *lock_busy, *not_held, *refused, *spilled;
     // of shmtensor.errors
-    PyObject *argument, *dtype, *foreign_reader, *index, *layout, *message_damaged, *message_too_large, *queue_damaged,
-        *quota, *segment_lost, *stall;
+    PyObject *argument, *dtype, *foreign_reader, *index, *layout, *message_damaged, *message_too_large, *not_supported,
+        *queue_damaged, *quota, *segment_lost, *stall;
     // of the module queue
     PyObject *queue_empty, *queue_full;
 };

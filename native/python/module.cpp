@@ -23,6 +23,8 @@ void add_constants(nb::module_& m) {
     m.attr("MAX_SEGMENT_BYTES") = kMaxSegmentBytes;
     m.attr("ARENA_BYTES") = kArenaBytes;
     m.attr("DEDICATED_FROM") = kDedicatedFrom;
+    m.attr("DEVICE_ARENA_BYTES") = kDeviceArenaBytes;
+    m.attr("DEVICE_DEDICATED_FROM") = kDeviceDedicatedFrom;
     m.attr("ARENA_HOLDS") = kArenaHolds;
     m.attr("DEDICATED_HOLDS") = kDedicatedHolds;
     m.attr("SLOT_FREE") = static_cast<int>(SlotState::free);
@@ -58,6 +60,7 @@ NB_MODULE(_native, m) {
     add_blocks(m);
     add_client(m);
     add_codec(m);
+    add_gpu(m);
     add_training(m);
     add_layers(m);
     if (!add_tensors(m.ptr()) || !add_operations(m.ptr()) || !autograd::add_nodes(m.ptr()) ||

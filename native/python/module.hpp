@@ -13,6 +13,7 @@ void add_broadcast(nb::module_& m);
 void add_client(nb::module_& m);
 void add_codec(nb::module_& m);  // after add_blocks
 void add_dlpack(nb::module_& m);
+void add_gpu(nb::module_& m);
 void add_group(nb::module_& m);
 void add_layers(nb::module_& m);
 void add_queue(nb::module_& m);

@@ -1,7 +1,10 @@
 // The bindings of blocks and views of them: _native.Block, _native.View; and of arrays over other arrays' memory.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "python/array.hpp"
 #include "python/codec_memory.hpp"
@@ -25,8 +28,19 @@ int refuse_buffer(const Client& client, Py_buffer* buffer) {
     return -1;
 }
 
+// What only a device may touch.
+constexpr const char* kOnDevice = "the block is memory of a GPU, which the processor cannot read";
+void require_host(const Block& b) {
+    if (b.segment->on_device()) raise(PyExc_BufferError, kOnDevice);
+}
+
 int block_buffer(PyObject* exporter, Py_buffer* buffer, int flags) {
     const Block& b = *nb::inst_ptr<PyBlock>(exporter)->block;
+    if (b.segment->on_device()) {
+        PyErr_SetString(PyExc_BufferError, kOnDevice);
+        buffer->obj = nullptr;
+        return -1;
+    }
     if (!b.client->may_touch()) return refuse_buffer(*b.client, buffer);
     return PyBuffer_FillInfo(buffer, exporter, b.data(), static_cast<Py_ssize_t>(b.bytes), 0, flags);
 }
@@ -42,6 +56,7 @@ PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(view_buffe
 nb::object block_array(nb::handle self, nb::handle dtype, nb::handle shape, Py_ssize_t offset, nb::handle strides) {
     const Block& b = *nb::inst_ptr<PyBlock>(self)->block;
     if (!b.client->may_touch()) raise_not_held(*b.client);
+    require_host(b);
     return taken(make_array(self.ptr(), b.data(), b.bytes, dtype.ptr(), shape.ptr(), offset, strides.ptr()));
 }
 
@@ -59,6 +74,8 @@ bool array_overlaps(nb::handle array) {
 }
 
 nb::object strided(nb::handle array, nb::handle shape, nb::handle strides, Py_ssize_t offset) {
+    if (is_device_array(array.ptr()))
+        return nb::module_::import_("shmtensor.gpu.arrays").attr("strided")(array, shape, strides, offset);
     return taken(strided_view(array.ptr(), shape.ptr(), strides.ptr(), offset));
 }
 
@@ -70,6 +87,7 @@ void add_block(nb::module_& m) {
         .def_prop_ro("index", [](PyBlock& b) { return b.block->index; })
         .def_prop_ro("generation", [](PyBlock& b) { return b.block->generation; })
         .def_prop_ro("offset", [](PyBlock& b) { return b.block->offset; })
+        .def_prop_ro("device", [](PyBlock& b) { return b.block->segment->device; })
         .def_prop_ro("client", [](PyBlock& b) { return nb::borrow(wrapper_of(*b.block->client)); })
         .def_prop_ro("holds",
                      [](PyBlock& b) {
@@ -78,6 +96,42 @@ void add_block(nb::module_& m) {
                      })
         .def("array", &block_array, nb::arg("dtype"), nb::arg("shape"), nb::arg("offset") = 0,
              nb::arg("strides") = nb::none());
+}
+
+// A user of a block that is not its wrapper: the memory stays this process's also after the last array over it.
+class PyBlockUse {
+   public:
+    explicit PyBlockUse(Block& block) : block_(&block) { block_->client->share(*block_); }
+    PyBlockUse(const PyBlockUse&) = delete;
+    PyBlockUse& operator=(const PyBlockUse&) = delete;
+    ~PyBlockUse() { close(); }
+
+    nb::object renew() {
+        if (!block_ || !block_->client->renew(*block_)) return nb::none();
+        block_->client->share(*block_);
+        return wrapper_of(block_);
+    }
+    void close() {
+        if (Block* const ended = std::exchange(block_, nullptr)) ended->client->release(ended);
+    }
+    Block& block() const {
+        if (!block_) throw nb::value_error("this use of a block has ended");
+        return *block_;
+    }
+
+   private:
+    Block* block_;
+};
+
+void add_block_use(nb::module_& m) {
+    nb::class_<PyBlockUse>(m, "BlockUse", nb::is_final(), nb::is_weak_referenceable())
+        .def(
+            "__init__", [](PyBlockUse* use, PyBlock& of) { new (use) PyBlockUse(*of.block); }, nb::arg("block"))
+        .def("again", [](PyBlockUse& u) { return std::make_unique<PyBlockUse>(u.block()); })
+        .def("renew", &PyBlockUse::renew)
+        .def("close", &PyBlockUse::close)
+        .def_prop_ro("address", [](PyBlockUse& u) { return reinterpret_cast<std::uintptr_t>(u.block().data()); })
+        .def_prop_ro("nbytes", [](PyBlockUse& u) { return u.block().bytes; });
 }
 
 void add_view(nb::module_& m) {
@@ -100,6 +154,7 @@ void add_view(nb::module_& m) {
 
 void add_blocks(nb::module_& m) {
     add_block(m);
+    add_block_use(m);
     add_view(m);
     m.def(
         "sample_blocks", [](std::uint32_t every, const nb::object& note) { sample_blocks(every, note.ptr()); },

@@ -1,5 +1,6 @@
 // The binding of client.hpp: _native.Client.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
@@ -53,6 +54,16 @@ void add_mapped(PyClient& self, std::uint64_t id, int control, int payload, std:
     if (error) raise_os(error);
 }
 
+bool add_mapped_on_device(PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, int kind,
+                          bool owned, int device, std::uint64_t address) {
+    if (device < 0) throw nb::value_error("a device has a number from 0 on");
+    const int error = self.client.add_device_segment(id, control, payload, bytes, static_cast<SegmentKind>(kind), owned,
+                                                     device, address);
+    if (error == EINVAL) throw nb::value_error("the descriptor is not the metadata of the segment that was announced");
+    if (error != 0 && error != EEXIST) raise_os(error);
+    return error == 0;
+}
+
 // -------------------------------------------------------------------------------------------------------------- blocks
 
 // What is called often takes its object as it comes: a conversion would be a look into a table.
@@ -60,12 +71,12 @@ PyClient& self_of(nb::handle object) {
     return *nb::inst_ptr<PyClient>(object);
 }
 
-nb::object allocate_checked(nb::handle object, std::uint64_t bytes) {
+nb::object allocate_checked(nb::handle object, std::uint64_t bytes, int device) {
     if (bytes == 0 || bytes > kMaxSegmentBytes)
         raise(PyExc_ValueError,
               "a block has 1 to " + std::to_string(kMaxSegmentBytes) + " bytes, not " + std::to_string(bytes));
     Block* block = nullptr;
-    if (!allocate_block(object.ptr(), bytes, &block)) throw nb::python_error();
+    if (!allocate_block(object.ptr(), bytes, &block, device)) throw nb::python_error();
     return wrapper_of(block);
 }
 
@@ -105,7 +116,7 @@ nb::object receive(nb::handle object, std::uint64_t segment, std::uint32_t index
 }
 
 void add_block_calls(nb::class_<PyClient>& type) {
-    type.def("allocate", &allocate_checked, nb::arg("nbytes"))
+    type.def("allocate", &allocate_checked, nb::arg("nbytes"), nb::arg("device") = kHost)
         .def("attach", &attach, nb::arg("segment"), nb::arg("index"), nb::arg("generation"))
         .def(
             "keep",
@@ -167,6 +178,16 @@ void add_client(nb::module_& m) {
             nb::arg("connection"), nb::arg("epoch"), nb::arg("close"))
         .def("add_segment", &add_mapped, nb::arg("segment"), nb::arg("control"), nb::arg("payload"),
              nb::arg("payload_bytes"), nb::arg("kind"), nb::arg("owned"))
+        .def("add_device_segment", &add_mapped_on_device, nb::arg("segment"), nb::arg("control"), nb::arg("payload"),
+             nb::arg("payload_bytes"), nb::arg("kind"), nb::arg("owned"), nb::arg("device"), nb::arg("address"))
+        .def("device_segments", [](PyClient& self) { return self.client.device_segments(); })
+        .def(
+            "give_up_unused", [](PyClient& self, int device) { return self.client.give_up_unused(device); },
+            nb::arg("device"))
+        .def("take_unmapped", [](PyClient& self) { return self.client.take_unmapped(); })
+        .def(
+            "device_stats", [](PyClient& self, int device) { return self.client.device_stats(device); },
+            nb::arg("device"))
         .def("lost", [](PyClient& self) { return self.client.lost(); });
     add_block_calls(type);
     type.def("embryo", &embryo)

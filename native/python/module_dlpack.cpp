@@ -185,6 +185,10 @@ nb::object recognise(const std::byte* low, std::uint64_t bytes, bool* readonly, 
         Client::locate(low, bytes, kSlice, &block, &unwritable);
     }
     if (!block) return {};
+    if (block->segment->on_device()) {
+        block->client->release(block);
+        return {};
+    }
     const std::byte* const from = (unwritable ? block->segment->readonly : block->segment->payload) + block->offset;
     std::byte* data = nullptr;
     *readonly = *readonly || unwritable;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "heap/group.hpp"
+#include "heap/timelines.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/results.hpp"
@@ -219,6 +220,10 @@ void add_group(nb::module_& m) {
         .def_prop_ro("next_segment", [](Group& self) { return self.header().next_segment.load(); })
         .def("take_ring_number", [](Group& self) { return self.header().next_ring.fetch_add(1); })
         .def_prop_ro("next_ring", [](Group& self) { return self.header().next_ring.load(); });
+    type.def(
+        "end_timelines",
+        [](Group& self, std::uint32_t slot, std::uint32_t generation) { Timelines(self).end(slot, generation); },
+        nb::arg("slot"), nb::arg("generation"));
     add_slots(type);
     add_quotas(type);
     add_counters(type);

@@ -34,6 +34,7 @@ struct SegmentFacts {
     std::uint32_t owner, generation;
     std::uint64_t payload_bytes;
     bool dedicated, retired;
+    nb::bytes device;
 };
 struct SegmentStats {
     std::uint32_t live_blocks;
@@ -85,7 +86,8 @@ struct Result<SegmentFacts> {
     static constexpr std::tuple fields{
         field("segment", &SegmentFacts::segment),       field("owner", &SegmentFacts::owner),
         field("generation", &SegmentFacts::generation), field("payload_bytes", &SegmentFacts::payload_bytes),
-        field("dedicated", &SegmentFacts::dedicated),   field("retired", &SegmentFacts::retired)};
+        field("dedicated", &SegmentFacts::dedicated),   field("retired", &SegmentFacts::retired),
+        field("device", &SegmentFacts::device)};
 };
 template <>
 struct Result<SegmentStats> {
@@ -180,9 +182,14 @@ class MetadataLock {
 // --------------------------------------------------------------------------------------------------- life of a segment
 
 std::unique_ptr<SegmentMetadata> create(const std::string& name, std::uint64_t segment, std::uint32_t owner,
-                                        std::uint32_t generation, std::uint64_t bytes, bool dedicated) {
+                                        std::uint32_t generation, std::uint64_t bytes, bool dedicated,
+                                        const nb::bytes& device) {
+    if (device.size() != 0 && device.size() != sizeof MetadataHeader::device)
+        throw nb::value_error("the UUID of a device has 16 bytes");
+    const auto* uuid = device.size() != 0 ? static_cast<const std::uint8_t*>(device.data()) : nullptr;
     auto metadata = std::make_unique<SegmentMetadata>();
-    if (const int error = metadata->create(name.c_str(), segment, owner, generation, bytes, dedicated)) raise_os(error);
+    if (const int error = metadata->create(name.c_str(), segment, owner, generation, bytes, dedicated, uuid))
+        raise_os(error);
     return metadata;
 }
 
@@ -196,7 +203,14 @@ std::unique_ptr<SegmentMetadata> found(int fd) {
 
 SegmentFacts facts(SegmentMetadata& self) {
     const MetadataHeader& h = require_open(self).header();
-    return {h.segment, h.owner, h.owner_generation, h.payload_bytes, self.shape().blocks == 1, h.retired.load() != 0};
+    const bool on_device = std::any_of(std::begin(h.device), std::end(h.device), [](std::uint8_t b) { return b != 0; });
+    return {h.segment,
+            h.owner,
+            h.owner_generation,
+            h.payload_bytes,
+            self.shape().blocks == 1,
+            h.retired.load() != 0,
+            nb::bytes(h.device, on_device ? sizeof h.device : 0)};
 }
 
 void hand_out(SegmentMetadata& self, std::uint32_t slot) {
@@ -396,7 +410,7 @@ void add_segment(nb::module_& m) {
     add_result<Holders>(m);
     nb::class_<SegmentMetadata> type(m, "SegmentMetadata", nb::is_final());
     type.def_static("create", &create, nb::arg("name"), nb::arg("segment"), nb::arg("owner"), nb::arg("generation"),
-                    nb::arg("payload_bytes"), nb::arg("dedicated"))
+                    nb::arg("payload_bytes"), nb::arg("dedicated"), nb::arg("device") = nb::bytes("", 0))
         .def_static("found", &found, nb::arg("fd"))
         .def_prop_ro("fd", &SegmentMetadata::fd)
         .def_prop_ro("facts", &facts)

@@ -42,6 +42,7 @@ Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
     if (!nb::isinstance<PyBlock>(object)) raise(PyExc_TypeError, "a shared block is needed");
     const Block& block = *nb::inst_ptr<PyBlock>(object)->block;
     if (!block.client->may_touch()) raise_not_held(*block.client);
+    if (block.segment->on_device()) raise(PyExc_ValueError, "the block is memory of a GPU, which holds no locks");
     auto* at = reinterpret_cast<Shared*>(block.data());
     if (block.bytes < sizeof(Shared))
         raise(PyExc_ValueError, "a block of " + std::to_string(block.bytes) + " bytes is too small; " +

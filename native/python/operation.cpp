@@ -208,6 +208,12 @@ PyObject* wrap(Call& call, PyObject* result) {
         }
         return make_tensor(result, Py_None, tensors.unmoved);
     }
+    if (is_device_array(result)) {
+        if (op.result == Result::view && call.first) return place(call, result);
+        const bool same = result == call.first_array;
+        const Ref copy(same ? copy_of(result) : Py_NewRef(result));
+        return copy ? make_tensor(copy.get(), Py_None, tensors.unmoved) : nullptr;
+    }
     if (PyTuple_Check(result) || PyList_Check(result)) {
         const Py_ssize_t count = PySequence_Fast_GET_SIZE(result);
         Ref made(PyList_Check(result) ? PyList_New(count) : PyTuple_New(count));
@@ -278,6 +284,14 @@ bool refuse(const Operation& op, PyObject* argument) {
     return false;
 }
 
+// Where an argument is on a device, so is all that is computed. False with an exception set.
+[[gnu::noinline]] bool settle(Call& call, Arguments& arguments) {
+    PyObject* first = nullptr;
+    if (!settle_devices(arguments.at(), arguments.count, call.op.form, &first)) return false;
+    if (first) call.first_array = first;
+    return true;
+}
+
 // Adds the positional arguments as `compute` takes them. False: as `refuse`.
 bool take_positional(Call& call, Arguments& arguments, PyObject* const* args, Py_ssize_t count) {
     const Operation& op = call.op;
@@ -289,6 +303,7 @@ bool take_positional(Call& call, Arguments& arguments, PyObject* const* args, Py
         if (op.symbol && one == Py_NotImplemented) return false;
     }
     if (op.reflected && count > 1) std::swap(arguments.at()[0], arguments.at()[1]);
+    if (device_module && !settle(call, arguments)) return false;
     return op.promotion == Promotion::none || promote(op.promotion, arguments.at(), count);
 }
 
@@ -345,7 +360,7 @@ bool needs_gradients(PyObject* value) {
         if (given == call.out) call.out_array = one;
         arguments.add(one);
     }
-    return true;
+    return !device_module || settle(call, arguments);
 }
 
 // Finds the array of `out`; of an in-place form it is the first tensor's, and passed by name. False with an exception
@@ -374,6 +389,10 @@ bool choose_out(Call& call, Arguments& arguments) {
 bool choose_module(Call& call, Arguments& arguments) {
     arguments.before() = names.numpy;
     if (!call.first_array || is_array(call.first_array)) return true;
+    if (is_device_array(call.first_array)) {
+        arguments.before() = device_module;
+        return true;
+    }
     call.module_held = Ref(PyObject_CallMethodOneArg(call.op.form, names.module_of, call.first_array));
     arguments.before() = call.module_held.get();  // of another device
     return static_cast<bool>(call.module_held);

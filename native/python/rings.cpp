@@ -27,7 +27,7 @@ PyRing::PyRing(nb::object client_object_, nb::object block_object_, nb::object n
       self(*nb::inst_ptr<PyClient>(client_object)),
       block(*nb::inst_ptr<PyBlock>(block_object)->block) {
     if (block.client != &self.client) throw nb::value_error("the block belongs to another client");
-    if (!ring.open(block.data(), block.bytes, block.segment->file))
+    if (block.segment->on_device() || !ring.open(block.data(), block.bytes, block.segment->file))
         raise(errors.queue_damaged, "the block is not a queue of this version; use the version that created it");
 }
 

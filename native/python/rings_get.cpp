@@ -106,7 +106,7 @@ nb::object read_message(PyRing& self, EncodedMessage& message, EncodedValue& enc
     const std::byte* body = message.body.data();
     std::size_t bytes = message.body.size();
     if (message.flags & kBodyInBlock) {
-        if (encoded.blocks.empty()) raise_queue_damaged();
+        if (encoded.blocks.empty() || encoded.blocks.back()->segment->on_device()) raise_queue_damaged();
         body = encoded.blocks.back()->data();
         bytes = encoded.blocks.back()->bytes;
     }
@@ -122,7 +122,7 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
     std::atomic<std::uint64_t>* cell = nullptr;
     if (!receipt.is_none()) {
         const Block& block = *nb::inst_ptr<PyBlock>(receipt)->block;
-        if (block.bytes < sizeof *cell) throw nb::value_error("a receipt takes 8 bytes");
+        if (block.bytes < sizeof *cell || block.segment->on_device()) throw nb::value_error("a receipt takes 8 bytes");
         cell = reinterpret_cast<std::atomic<std::uint64_t>*>(block.data());
     }
     const ScratchLease scratch;

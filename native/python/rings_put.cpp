@@ -22,12 +22,16 @@ constexpr std::size_t kInline =
 void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, unsigned form) {
     message.holds.clear();
     if (!encode(self.client_object.ptr(), value, encoded, form)) throw nb::python_error();
+    // What is copied as it is put is to be read where there may be no such device, or no process.
+    if (form != kAnyForm)
+        for (const Block* block : encoded.blocks)
+            if (block->segment->on_device()) raise(errors.not_supported, kNotCopied);
     message.flags = 0;
     message.bytes = encoded.body.size() + encoded.bytes;
     if (encoded.body.size() > kInline) {
         const std::size_t bytes = encoded.body.size();
         Block* block = nullptr;
-        if (!allocate_block(self.client_object.ptr(), bytes, &block)) throw nb::python_error();
+        if (!allocate_block(self.client_object.ptr(), bytes, &block, kHost)) throw nb::python_error();
         encoded.blocks.push_back(block);
         std::memcpy(block->data(), encoded.body.data(), bytes);
         encoded.body.clear();
@@ -194,6 +198,7 @@ std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb
     }
     if (messages[0].flags & kBodyInBlock) {
         const Block* body = encoded.blocks.back();
+        if (body->segment->on_device()) raise(errors.message_damaged, "the body of a message is memory of a GPU");
         if (!pickled && body->bytes > 0 && body->data()[0] == std::byte{codec::kPickled})
             raise(errors.message_damaged, "a message was pickled, which this side has not allowed");
     }

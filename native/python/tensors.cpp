@@ -89,7 +89,7 @@ PyObject* allocate_tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
     const std::uint64_t bytes = type < 0 || axes < 0 ? 0 : array_bytes(type, axes, sizes);
     if (bytes == 0 || bytes > kMaxSegmentBytes) Py_RETURN_NONE;
     Block* block = nullptr;
-    if (!allocate_block(given[0], bytes, &block)) return nullptr;
+    if (!allocate_block(given[0], bytes, &block, kHost)) return nullptr;
     const std::byte* data = block->data();
     const Ref base(take_wrapper(block));
     const Ref array(base ? array_at(base.get(), data, type, axes, sizes, nullptr, false) : nullptr);
@@ -165,6 +165,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) {
 PyObject* element(PyObject* self, const char* doing) {
     const Ref array(array_of(self));
     if (!array) return nullptr;
+    if (is_device_array(array.get())) return PyObject_CallMethod(self, "_device_item", "s", doing);
     if (PyObject* value = only_element(array.get()); value || PyErr_Occurred()) return value;
     const Ref what(PyUnicode_FromString(doing));
     return what ? PyObject_CallMethodOneArg(self, tensors.not_single, what.get()) : nullptr;
@@ -176,6 +177,7 @@ PyObject* item(PyObject* self, PyObject*) {
 PyObject* numpy(PyObject* self, PyObject*) {
     const Ref array(array_of(self));
     if (array && autograd::requires_grad(self)) return autograd::call_python("refuse_numpy", self);
+    if (array && is_device_array(array.get())) return PyObject_CallMethod(self, "_refuse_host", nullptr);
     return array ? whole_view(array.get()) : nullptr;
 }
 PyObject* to_float(PyObject* self) {
@@ -195,7 +197,12 @@ int to_bool(PyObject* self) {
 // that does not change the tensor.
 int export_buffer(PyObject* self, Py_buffer* buffer, int flags) {
     buffer->obj = nullptr;
-    const Ref array(array_of(self)), view(array ? whole_view(array.get()) : nullptr);
+    const Ref array(array_of(self));
+    if (array && is_device_array(array.get())) {
+        PyErr_SetString(PyExc_BufferError, "a tensor on a GPU has no buffer; copy it with x.cpu()");
+        return -1;
+    }
+    const Ref view(array ? whole_view(array.get()) : nullptr);
     return view ? PyObject_GetBuffer(view.get(), buffer, flags) : -1;
 }
 

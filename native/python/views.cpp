@@ -29,6 +29,7 @@ PyView::PyView(nb::handle_t<PyBlock> from, int number) {
 }
 
 int PyView::open(const Block& from) {
+    if (from.segment->on_device()) return ENODEV;
     if (kind == ViewKind::lent) {
         data = from.data();
         return 0;

@@ -66,7 +66,10 @@ int ClientRetry::operator()(Status status) {
         case Status::need_segment:
             if (++tries_ > kSegmentTries) break;
             try {
-                client_.need_segment(wrapper_of(client_.client), payload_for(needs_.bytes));
+                if (needs_.device == kHost)
+                    client_.need_segment(wrapper_of(client_.client), payload_for(needs_.bytes));
+                else
+                    client_.need_segment(wrapper_of(client_.client), needs_.bytes, needs_.device);
             } catch (nb::python_error& error) {
                 if (!error.matches(PyExc_MemoryError) || !relieve()) throw;
             }

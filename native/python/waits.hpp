@@ -101,6 +101,7 @@ bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slic
 // What a call of a client is about, if that may be lacking: a segment that has to be mapped, bytes to be allocated.
 struct Needs {
     std::uint64_t segment = 0, bytes = 0;
+    int device = kHost;  // whose memory the bytes are to be
 };
 
 // What the call lacked is asked for, in Python where need be.
@@ -128,10 +129,10 @@ void retry_blocking(PyClient& client, const Needs& needs, Call&& call) {
 }
 
 // A block with one user, and a ticket for a slot. Both raise as retry_blocking.
-inline Block* allocate(PyClient& client, std::uint64_t bytes) {
+inline Block* allocate(PyClient& client, std::uint64_t bytes, int device = kHost) {
     Block* block = nullptr;
-    retry_blocking(client, {.bytes = bytes},
-                   [&](unsigned patience) { return client.client.allocate(bytes, patience, &block); });
+    retry_blocking(client, {.bytes = bytes, .device = device},
+                   [&](unsigned patience) { return client.client.allocate(bytes, patience, &block, device); });
     return block;
 }
 inline Ticket make_ticket(PyClient& client, const Block& block, std::uint32_t owner) {

@@ -25,7 +25,7 @@ constexpr std::uint64_t kOwnId = 2, kPeerId = 1;  // the role's arena, the harne
 constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
 constexpr std::size_t kBlocks = 6;
 // Points of programs of their own.
-constexpr const char* kElsewhere[] = {"ring.", "sync.", "broadcast.", "reach.", "group.may_open."};
+constexpr const char* kElsewhere[] = {"ring.", "sync.", "broadcast.", "reach.", "group.may_open.", "timelines."};
 const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "successor"};
 
 struct Named {

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..devices import device_of, names_device
+from .._loading import load
+from .._native import is_device_array
+from ..devices import CPU, Device, device_of, names_device
 from ..dtypes import BY_DTYPE, TABLE, DType, ElementType, NumpyType, dtype_of, named, set_default_dtype
 from ..errors import InvalidArgument
 from ..layouts import is_ordered, preserve_format
@@ -24,12 +26,24 @@ Size = Shape
 
 def _converted(x: Tensor, dtype: Any, copy: Any, memory_format: Any) -> Tensor:
     a = x._live()
+    if is_device_array(a):
+        wanted = a.dtype if dtype is None else dtype_of(dtype)
+        plain = memory_format is None or memory_format is preserve_format or is_ordered(a, memory_format)
+        return x if not copy and wanted == a.dtype and plain else creation.converted(x, wanted, memory_format)
     wanted = a.dtype if dtype is None else dtype_of(dtype)
     if memory_format is None or memory_format is preserve_format:
         return x if not copy and wanted == a.dtype else creation.converted(x, wanted)
     if not copy and wanted == a.dtype and is_ordered(a, memory_format):
         return x
     return creation.converted(x, wanted, memory_format)
+
+
+def _moved(x: Tensor, device: Device, non_blocking: Any) -> Tensor:
+    """Itself on that device, else a copy there."""
+    here = x.device
+    if here == device:
+        return x
+    return creation.moved(x, device, here, bool(non_blocking))
 
 
 @composed(function=False)
@@ -49,9 +63,10 @@ def to(
 
     Args:
         dtype: the type. Values are truncated where they must be.
-        device: "cpu".
-        other: a tensor whose type is wanted.
-        non_blocking: has no effect.
+        device: "cpu", "cuda", or "cuda:1" and so on.
+        other: a tensor whose type and device are wanted.
+        non_blocking: a copy from pinned memory to a GPU is not waited for, and the memory is kept until it is done;
+            else it has no effect.
         copy: a copy in any case.
         memory_format: in which order the elements lie; default `preserve_format`.
 
@@ -63,7 +78,7 @@ def to(
         return _converted(self, target[0], copy, memory_format)
     first, *rest = target or (other,)
     if isinstance(first, Tensor):
-        dtype = first.dtype
+        dtype, device = first.dtype, first.device
     elif first is None or names_device(first):
         device = first if first is not None else device
         if rest and not isinstance(rest[0], bool):
@@ -72,8 +87,16 @@ def to(
         dtype = first
     if rest and (len(rest) > 2 or not all(isinstance(one, bool | int) for one in rest)):
         raise InvalidArgument(f"to{target}: give a type, a device, both or a tensor, and then non_blocking and copy")
-    device_of(device)
-    return _converted(self, dtype, rest[1] if len(rest) > 1 else copy, memory_format)
+    copies = rest[1] if len(rest) > 1 else copy
+    if device is None:
+        return _converted(self, dtype, copies, memory_format)
+    place = device_of(device)
+    if place == self.device:
+        return _converted(self, dtype, copies, memory_format)
+    waits_not = rest[0] if rest else non_blocking
+    if place is CPU:  # the type is converted where that is faster
+        return _converted(_moved(_converted(self, dtype, False, None), CPU, waits_not), None, False, memory_format)
+    return _converted(_moved(self, place, waits_not), dtype, False, memory_format)
 
 
 @composed(function=False)
@@ -88,7 +111,8 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         DTypeError: no such type.
     """
     if dtype is None:
-        return f"shmtensor.{BY_DTYPE[self._array.dtype].prefix}Tensor"
+        place = "cuda." if is_device_array(self._array) else ""
+        return f"shmtensor.{place}{BY_DTYPE[self._array.dtype].prefix}Tensor"
     return _converted(self, type_named(dtype), False, None)
 
 
@@ -101,14 +125,48 @@ def type_named(spec: Any) -> NumpyType:
 
 @composed(function=False)
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """`to` the type of another tensor. Raises DTypeError: not a tensor."""
-    return _converted(self, array_of(other).dtype, False, None)
+    """`to` the type and device of another tensor. Raises DTypeError: not a tensor."""
+    array_of(other)
+    return self.to(other)
 
 
 @composed(function=False)
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
-    """Itself, for tensors are in the memory of the CPU; a copy if that needs another memory format."""
-    return _converted(self, None, False, memory_format)
+    """Itself if it is in the processor's memory, else a copy there, which is waited for; in that memory format."""
+    return _converted(_moved(self, CPU, False), None, False, memory_format)
+
+
+@composed(function=False)
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """Itself if it is on that GPU, else a copy there: `to(device)`.
+
+    Args:
+        device: a GPU, or its number; None: the current one.
+        non_blocking, memory_format: as of `to`.
+
+    Raises:
+        DeviceUnavailable: no GPU can be used; the message says why.
+        InvalidArgument: there is no such GPU.
+        OutOfMemory: it has no memory left.
+    """
+    target = device_of("cuda" if device is None else device)
+    if target is CPU:
+        raise InvalidArgument(f"cuda({device!r}): give a GPU, or use cpu()")
+    return _converted(_moved(self, target, non_blocking), None, False, memory_format)
+
+
+@composed(function=False)
+def record_stream(self: Tensor, stream: Any) -> None:
+    """Say that a tensor in shared memory of a GPU is used on a stream, other than that of its creation or receipt.
+
+    Its memory is given to others only once that stream has passed its work so far. Has no effect on other tensors.
+
+    Args:
+        stream: a stream of `shmtensor.cuda`, CuPy or torch.
+    """
+    memory: Any = getattr(getattr(self._live(), "data", None), "mem", None)
+    if hasattr(memory, "record"):
+        memory.record(load("gpu.streams").as_stream(stream))
 
 
 ALSO: Final = {"complex_float": "cfloat", "complex_double": "cdouble"}
@@ -145,7 +203,10 @@ def set_default_tensor_type(t: Any) -> None:
 def _create(make: Make) -> None:
     @with_options(out=False)
     def create(self: Tensor, *shape: Any, size: Any = None, dtype: Any = None, shared: bool = False) -> Tensor:
-        return make(*shape, size=size, dtype=self.dtype if dtype is None else dtype, shared=shared)
+        made: Tensor = make(
+            *shape, size=size, dtype=self.dtype if dtype is None else dtype, device=self.device, shared=shared
+        )
+        return made
 
     create.__name__ = f"new_{make.__name__}"
     create.__doc__ = (
@@ -162,14 +223,16 @@ for _make in (creation.empty, creation.ones, creation.zeros):
 @with_options(out=False)
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, shared: bool = False) -> Tensor:
     """`shmtensor.full`, of this tensor's type unless another is given; blocks and raises as that."""
-    return creation.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, shared=shared)
+    kind = self.dtype if dtype is None else dtype
+    return creation.full(size, fill_value, dtype=kind, device=self.device, shared=shared)
 
 
 @composed(function=False)
 @with_options(out=False)
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, shared: bool = False) -> Tensor:
     """`shmtensor.tensor`, of this tensor's type unless another is given; blocks and raises as that."""
-    return creation.tensor(data, dtype=self.dtype if dtype is None else dtype, shared=shared)
+    kind = self.dtype if dtype is None else dtype
+    return creation.tensor(data, dtype=kind, device=self.device, shared=shared)
 
 
 @composed(function=False)
@@ -189,7 +252,7 @@ def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None
     if len(sizes) != len(strides) or min((*sizes, *strides), default=0) < 0:
         raise InvalidArgument(f"sizes {sizes} and strides {strides}; give as many of each, from 0")
     count = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
-    made = creation.empty(count, dtype=self.dtype if dtype is None else dtype, shared=shared)
+    made = creation.empty(count, dtype=self.dtype if dtype is None else dtype, device=self.device, shared=shared)
     return Tensor._rebuild(made.storage(), 0, sizes, strides)
 
 

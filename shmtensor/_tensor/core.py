@@ -22,11 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._loading import load
-from .._native import TensorBase, count_change, is_recorded, overlaps, own_counter, set_output, share_counter
+from .._native import (
+    TensorBase,
+    count_change,
+    is_device_array,
+    is_recorded,
+    overlaps,
+    own_counter,
+    set_output,
+    share_counter,
+)
 from .._native import tensor as _tensor
 from ..allocators.default import again as allocate_again
 from ..allocators.default import out_of_heap
-from ..devices import CPU, Device, device_of
+from ..devices import CPU, Device, device_of, of_array
 from ..dtypes import (
     BY_DTYPE,
     DTYPES,
@@ -43,7 +52,7 @@ from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument
 from ..layouts import Layout, is_ordered, strided
 from ..storage import Storage
 from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from
-from ..storage.regions import address_of, array_over, moving
+from ..storage.regions import address_of, array_over, is_writable, moving
 from ..storage.storage import storage_of
 
 if TYPE_CHECKING:
@@ -149,7 +158,7 @@ class Tensor(TensorBase, Methods):
                 offset = address_of(old) - storage._bases[self._epoch]
                 try:
                     self._array = array_over(flat, old.shape, old.dtype, offset, old.strides)
-                    if not old.flags.writeable and overlaps(old):
+                    if not is_writable(old) and overlaps(old):
                         self._array.flags.writeable = False
                 except (TypeError, ValueError) as error:
                     raise InvalidArgument(
@@ -242,7 +251,7 @@ class Tensor(TensorBase, Methods):
                 f"offset {offset}, size {size} and stride {stride} reach beyond a storage of {flat.size} elements: "
                 f"{error}"
             ) from error
-        if not array.flags.c_contiguous and overlaps(array):
+        if isinstance(array, _ndarray) and not array.flags.c_contiguous and overlaps(array):
             array.flags.writeable = False
         made = _tensor(array, storage, epoch)
         if requires_grad:
@@ -295,7 +304,8 @@ class Tensor(TensorBase, Methods):
     @property
     def device(self) -> Device:
         """Where the memory is."""
-        return CPU
+        array = self._array
+        return CPU if type(array) is _ndarray else of_array(array)
 
     @property
     def layout(self) -> Layout:
@@ -303,11 +313,15 @@ class Tensor(TensorBase, Methods):
         return strided
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """Itself, which is on the only device that there is. Raises InvalidArgument: another one."""
-        device_of(device)
+        """Itself if it is on that device, else a copy there: `to(device)`, for the array API.
+
+        Raises:
+            InvalidArgument: no such device; a stream, though the current one is used.
+            DeviceUnavailable: no GPU can be used.
+        """
         if stream is not None:
-            raise InvalidArgument(f"asked for stream {stream!r}; the CPU has none: leave it out")
-        return self
+            raise InvalidArgument(f"asked for stream {stream!r}; the current one is used: leave it out")
+        return self.to(device_of(device))
 
     @property
     def nbytes(self) -> int:
@@ -358,16 +372,33 @@ class Tensor(TensorBase, Methods):
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's description of the memory. The address in it is good until the storage moves, as `data_ptr()` is."""
         array = self._live()
+        if not isinstance(array, _ndarray):
+            raise AttributeError(f"a tensor on {self.device} has no __array_interface__; copy it to the host: x.cpu()")
         if array.dtype.isbuiltin != 1:  # the protocol has no name for it; NumPy asks __array__ next
             raise AttributeError(f"a tensor of {array.dtype.name} has no __array_interface__; view it as integers")
         return array.__array_interface__
 
     def tobytes(self) -> bytes:
         """The elements, in order, as bytes of their own."""
-        return self._live().tobytes()
+        return self._on_host().tobytes()
+
+    def _on_host(self) -> NDArray[Any]:
+        """The array in the processor's memory; of one on a GPU a copy, which is waited for."""
+        array = self._live()
+        return array if isinstance(array, _ndarray) else load("gpu.arrays").to_host(array)
+
+    def _device_item(self, doing: str) -> Any:
+        """`item()` of a tensor on a GPU. Blocks until it is computed. Raises InvalidArgument: not one element."""
+        if self._array.size != 1:
+            self._not_single(doing)
+        return self._on_host().item()
+
+    def _refuse_host(self) -> NoReturn:
+        """Raise DTypeError: NumPy cannot read a tensor on a GPU."""
+        raise DTypeError(f"a tensor on {self.device} cannot be an array of NumPy's; copy it to the host first: x.cpu()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        if self.requires_grad:
+        if self.requires_grad or type(self._array) is not _ndarray:
             self.numpy()  # says what to do
         return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
@@ -379,7 +410,7 @@ class Tensor(TensorBase, Methods):
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python values."""
-        return self._live().tolist()
+        return self._on_host().tolist()
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -400,7 +431,8 @@ class Tensor(TensorBase, Methods):
         return map(getitem, repeat(self), range(len(self)))
 
     def __contains__(self, value: Any) -> bool:
-        return bool(np.any(self == value))
+        found = self == value
+        return bool(found.any()) if isinstance(found, Tensor) else found
 
     # -- elements -----------------------------------------------------------------------------------------------------
 
@@ -417,9 +449,9 @@ class Tensor(TensorBase, Methods):
         kind = type(key)
         try:
             if kind is not int and kind is not slice:
-                key = index_key(key)
+                key = index_key(key, a)
             v = a[key]
-            if type(v) is not _ndarray:  # NumPy made a scalar; a view without axes is wanted
+            if type(v) is not _ndarray and type(v) is not type(a):  # NumPy made a scalar; a view without axes is wanted
                 v = a[(*key, ...)] if type(key) is tuple else a[key, ...]
         except (IndexError, MemoryError) as error:
             raise failed(error, f"index {key!r} of", a) from error
@@ -445,9 +477,13 @@ class Tensor(TensorBase, Methods):
         a = self._live()
         try:
             if type(key) is not int and type(key) is not slice:
-                key = index_key(key)
-            a[key] = value._live() if isinstance(value, Tensor) else value
+                key = index_key(key, a)
+            value = value._live() if isinstance(value, Tensor) else value
+            a[key] = value if type(a) is _ndarray else _moved_to(value, a)
         except FAILURES as error:
+            if type(a) is _ndarray and is_device_array(value):
+                a[key] = _moved_to(value, a)
+                return
             raise failed(error, f"writing to index {key!r} of", a) from error
 
     # -- gradients ----------------------------------------------------------------------------------------------------
@@ -521,7 +557,7 @@ class Tensor(TensorBase, Methods):
 
         Args:
             src: a tensor, array, number or nested sequence.
-            non_blocking: has no effect.
+            non_blocking: a copy from pinned memory to a GPU is not waited for; else it has no effect.
 
         Raises:
             InvalidArgument: shapes that do not broadcast, of other numbers of elements.
@@ -533,12 +569,34 @@ class Tensor(TensorBase, Methods):
         count_change(self)
         a = self._live()
         values = src._live() if isinstance(src, Tensor) else src
+        if type(a) is not _ndarray:
+            return self._copy_across(a, values, non_blocking)
         if not isinstance(values, np.ndarray) or values.dtype not in BY_DTYPE:
+            if is_device_array(values):
+                return self._copy_across(a, values, non_blocking)
             values = array_from(src, a.dtype)
         if values.size == a.size and values.shape != a.shape:  # what broadcasts then has other axes of size 1 alone
             values = values.reshape(a.shape)
         try:
             np.copyto(a, values, casting="unsafe")
+        except FAILURES as error:
+            raise failed(error, f"copying a tensor of shape {values.shape} to", a) from error
+        return self
+
+    def _copy_across(self, a: Any, values: Any, non_blocking: bool) -> Self:
+        """`copy_` where one side is on a GPU."""
+        arrays = load("gpu.arrays")
+        if not isinstance(values, _ndarray) and not is_device_array(values):
+            values = array_from(values, a.dtype)
+        if values.size == a.size and values.shape != a.shape:
+            values = values.reshape(a.shape)
+        try:
+            if isinstance(a, _ndarray):
+                np.copyto(a, arrays.to_host(values), casting="unsafe")
+            elif isinstance(values, _ndarray) and values.shape == a.shape:
+                arrays.copy_in(a, values, non_blocking)
+            else:
+                a[...] = arrays.operand(values, a)
         except FAILURES as error:
             raise failed(error, f"copying a tensor of shape {values.shape} to", a) from error
         return self
@@ -556,11 +614,17 @@ Tensor._rebuild.__module__ = Tensor.__module__
 
 def wrap(array: Any) -> Tensor:
     """A tensor of what NumPy gave: an array of its own, or a scalar. Raises DTypeError."""
-    if type(array) is not _ndarray:
+    if type(array) is not _ndarray and not is_device_array(array):
         array = np.asarray(array)
     if array.dtype not in BY_DTYPE:
         require_supported(array.dtype)
     return _tensor(array)
+
+
+def _moved_to(value: Any, array: Any) -> Any:
+    """A value that is written to an array on another device, as an array there. Raises DTypeError: not numbers."""
+    arrays = load("gpu.arrays")
+    return arrays.to_host(value) if isinstance(array, _ndarray) else arrays.operand(value, array)
 
 
 def array_of(x: Any) -> NDArray[Any]:
@@ -591,6 +655,8 @@ def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[
 
     Raises OutOfMemory if memory is still lacking, and the error of `failed` for any other `error`.
     """
+    if isinstance(error, MemoryError) and not isinstance(array, _ndarray):
+        raise load("gpu.driver").out_of_memory(array.device.id, array.nbytes) from error
     if isinstance(error, MemoryError):
         return allocate_again(partial(function, *arguments), getattr(error, "_total_size", array.nbytes), error)
     raise failed(error, doing, array) from error
@@ -599,7 +665,7 @@ def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[
 def target_of(out: Any) -> NDArray[Any]:
     """The array that results go to. Raises DTypeError: no tensor; LayoutError: it cannot be written."""
     a = array_of(out)
-    if not a.flags.writeable:
+    if not is_writable(a):
         raise refused(ValueError("read-only"), "writing to", a)
     return a
 
@@ -612,8 +678,9 @@ def given(result: Any, out: Tensor | None, doing: str) -> Tensor:
     if out is None:
         return wrap(result)
     a = target_of(out)
-    require_shape(a, np.shape(result), doing)
-    both_whole = a.dtype.kind in "iu" and np.asarray(result).dtype.kind in "iu"
+    require_shape(a, np.shape(result) if isinstance(a, _ndarray) else result.shape, doing)
+    kind = result.dtype.kind if hasattr(result, "dtype") else np.asarray(result).dtype.kind
+    both_whole = a.dtype.kind in "iu" and kind in "iu"
     try:
         np.copyto(a, result, casting="unsafe" if both_whole else "same_kind")
     except TypeError as error:
@@ -696,14 +763,18 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
         raise InvalidArgument(f"{what} {values!r} is not a sequence of integers; give one") from None
 
 
-def index_key(key: Any) -> Any:
-    """An index with its tensors as arrays; those of bytes are masks, as TH's ByteTensors.
+def index_key(key: Any, indexed: Any = None) -> Any:
+    """An index with its tensors as arrays, where the indexed one is; of bytes they are masks, as TH's ByteTensors.
 
     They are copies: NumPy checks indices before it uses them, and another process might change them in between.
     """
     if isinstance(key, tuple):
-        return tuple([_index_array(part) if isinstance(part, Tensor) else part for part in key])
-    return _index_array(key) if isinstance(key, Tensor) else key
+        key = tuple([_index_array(part) if isinstance(part, Tensor) else part for part in key])
+    elif isinstance(key, Tensor):
+        key = _index_array(key)
+    if indexed is None or type(indexed) is _ndarray:
+        return key
+    return load("gpu.arrays").index(key, indexed)
 
 
 def _index_array(index: Tensor) -> NDArray[Any]:

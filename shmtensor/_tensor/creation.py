@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
-from .._native import is_recorded
+from .._loading import load
+from .._native import is_device_array, is_recorded
 from .._native import tensor as _tensor
 from ..allocators.default import out_of_heap
 from ..allocators.managed import allocate, allocate_tensor
-from ..devices import device_of
+from ..devices import CPU, Device, device_of
 from ..dtypes import BY_DTYPE, NumpyType, dtype_of
-from ..errors import InvalidArgument, LayoutError, type_name
+from ..errors import InvalidArgument, LayoutError, NotSupported, type_name
 from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
 from ..storage import Storage
 from ..storage.arguments import array_from, empty_array, shape_from
@@ -28,7 +29,7 @@ from ..storage.regions import checked_array
 from .core import SETTLED, Tensor, array_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
-from .options import Make, Place, place_of, requiring, type_for, with_options
+from .options import Make, Place, on_device, place_of, requiring, type_for, with_options
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
@@ -84,12 +85,26 @@ def _empty(
     allocator: Any = None,
 ) -> Tensor:
     require_usual(layout, pin_memory)
-    device_of(device)
+    where = device_of(device)
     place: Any = shared if allocator is None else place_of(shared, allocator, out)
     sizes = _sizes(shape, more, size)
+    if where is not CPU and out is None:
+        return requiring(_empty_there(sizes, where, memory_format, dtype, place), requires_grad)
     if out is not None:
         return requiring(given(np.empty(sizes, type_for(out, dtype)), out, "empty"), requires_grad)
     return requiring(formatted(sizes, memory_format, dtype=dtype, shared=place), requires_grad)
+
+
+def _empty_there(sizes: tuple[int, ...], device: Device, memory_format: Any, dtype: Any, shared: Any) -> Tensor:
+    """`empty` on a GPU."""
+    if isinstance(shared, Place) or axes_in_memory(memory_format, len(sizes)) is not None:
+        return on_device(formatted(sizes, memory_format, dtype=dtype), device, shared)
+    kind = dtypes.default if dtype is None else dtype_of(dtype)
+    number = device.index or 0
+    if shared:
+        nbytes = shape_from(sizes, kind.itemsize)[1] if sizes else kind.itemsize
+        return _tensor(load("allocators.cuda").allocate(number, nbytes).array(kind, sizes), None, SETTLED)
+    return _tensor(load("gpu.arrays").empty(sizes, kind, number))
 
 
 @composed(method=False)
@@ -102,7 +117,7 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
         out: a tensor of these sizes, which is returned.
         dtype: default float32, or what `set_default_dtype` was given.
         layout: `shmtensor.strided`.
-        device: "cpu", the only one.
+        device: "cpu", or "cuda", "cuda:1" and so on for a GPU.
         requires_grad: whether gradients are recorded of what is computed with it.
         pin_memory: False.
         memory_format: in which order the elements lie: `channels_last` of four axes, `channels_last_3d` of five.
@@ -266,9 +281,11 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, shared: bool = Fals
         DTypeError: values that are not numbers, or of an unsupported type.
         OutOfMemory, ManagerError, NotSupported: as `empty`.
     """
-    values = array_from(data, None if dtype is None else dtype_of(dtype))
-    device_of(device)
-    return made_of(values, shared)
+    values = array_from(_host_of(data), None if dtype is None else dtype_of(dtype))
+    where = device_of(device)
+    if device is None and isinstance(data, Tensor):
+        where = data.device
+    return made_of(values, shared) if where is CPU else on_device(_tensor(values), where, shared)
 
 
 @composed(method=False)
@@ -300,7 +317,8 @@ def asarray(
         OutOfMemory, ManagerError: shared, as `empty`.
     """
     wanted = None if dtype is None else dtype_of(dtype)
-    device_of(device)
+    if device is not None or (isinstance(obj, Tensor) and is_device_array(obj._array)):
+        return _on(obj, wanted, device, copy, shared)
     if not shared:
         return _over(obj, wanted, copy)
     found = _over(obj, wanted, None if copy else copy)
@@ -310,6 +328,22 @@ def asarray(
     if is_recorded((found,)):
         return empty(found.shape, dtype=found.dtype, shared=shared).copy_(found)
     return made_of(found._live(), shared)
+
+
+def _on(obj: Any, wanted: NumpyType | None, device: Any, copy: bool | None, shared: Any) -> Tensor:
+    """`asarray` on a device, or of a tensor on one."""
+    where = obj.device if device is None and isinstance(obj, Tensor) else device_of(device)
+    if where is CPU and not (isinstance(obj, Tensor) and is_device_array(obj._array)):
+        return asarray(obj, dtype=wanted, copy=copy, shared=shared)
+    found = _over(obj, wanted, copy)
+    if found.device != where:
+        _allow(copy, f"a {type_name(obj)} on {found.device} as a tensor on {where}")
+        found = found.to(where)
+    return found.share_memory_() if shared else found
+
+
+def _host_of(data: Any) -> Any:
+    return data._on_host() if isinstance(data, Tensor) else data
 
 
 def _lies_in(x: Tensor, shared: Any) -> bool:
@@ -348,6 +382,8 @@ def _allow(copy: bool | None, what: str) -> None:
 
 def _like(x: Tensor, dtype: Any, memory_format: Any, shared: Any) -> Tensor:
     a = array_of(x)
+    if is_device_array(a):
+        return _empty_there(a.shape, x.device, memory_format, a.dtype if dtype is None else dtype, shared)
     return formatted(a.shape, memory_format, a, dtype=a.dtype if dtype is None else dtype, shared=shared)
 
 
@@ -361,7 +397,7 @@ def empty_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, s
     Args:
         memory_format: default `preserve_format`: axes lie in memory in the order of those of `input`, without gaps.
     """
-    if memory_format is None and (a := array_of(input)).flags.c_contiguous:
+    if memory_format is None and type(a := array_of(input)) is np.ndarray and a.flags.c_contiguous:
         return empty(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
     return _like(input, dtype, memory_format, shared)
 
@@ -370,7 +406,7 @@ def empty_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, s
 @with_options(out=False)
 def zeros_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
     """A tensor of zeros, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like."""
-    if memory_format is None and (a := array_of(input)).flags.c_contiguous:
+    if memory_format is None and type(a := array_of(input)) is np.ndarray and a.flags.c_contiguous:
         return zeros(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
     return _like(input, dtype, memory_format, shared).fill_(0)
 
@@ -379,7 +415,7 @@ def zeros_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, s
 @with_options(out=False)
 def ones_like(input: Tensor, *, dtype: Any = None, memory_format: Any = None, shared: bool = False) -> Tensor:
     """A tensor of ones, with the sizes and, unless given, the type of `input`. Arguments and errors as empty_like."""
-    if memory_format is None and (a := array_of(input)).flags.c_contiguous:
+    if memory_format is None and type(a := array_of(input)) is np.ndarray and a.flags.c_contiguous:
         return ones(a.shape, dtype=a.dtype if dtype is None else dtype, shared=shared)
     return _like(input, dtype, memory_format, shared).fill_(1)
 
@@ -445,6 +481,10 @@ def converted(xp: Module, x: Array, dtype: Any, memory_format: Any = None) -> Ar
 
     Raises InvalidArgument: a format for other axes.
     """
+    if xp is not np:
+        if memory_format is not None and axes_in_memory(memory_format, x.ndim) is not None:
+            raise NotSupported(f"memory_format={memory_format} on a GPU is not available in this version; use x.cpu()")
+        return x.astype(dtype)
     if memory_format is not None:
         made = formatted(x.shape, memory_format, dtype=dtype)._live()
         with np.errstate(all="ignore"):
@@ -454,6 +494,19 @@ def converted(xp: Module, x: Array, dtype: Any, memory_format: Any = None) -> Ar
         return x.astype(dtype)
     with np.errstate(all="ignore"):
         return x.astype(dtype)
+
+
+def _moved_back(g: Tensor, source: Device) -> Tensor:
+    return moved(g, source, g.device, False)
+
+
+@operation(name="to_device_copy", function=False, method=False, fails="moving", gradient=_moved_back)
+def moved(xp: Module, x: Array, target: Device, source: Device, non_blocking: bool = False) -> Array:
+    """A copy on another device. Raises OutOfMemory."""
+    arrays = load("gpu.arrays")
+    if target is CPU:
+        return arrays.to_host(x)
+    return arrays.to_device(x, target.index, non_blocking)
 
 
 __all__ = export(globals())

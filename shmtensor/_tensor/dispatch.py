@@ -19,7 +19,7 @@ import numpy as np
 
 from .._loading import load
 from .._native import Operation
-from ..errors import DTypeError, InvalidArgument, ShmTensorError, tensor_advice, type_name
+from ..errors import DTypeError, InvalidArgument, NotSupported, ShmTensorError, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from .core import FAILURES, again, array_of, failed, given, given_each, wrap
 from .keywords import as_torch, other_names, own_arguments, torch_names
@@ -249,7 +249,13 @@ class Form:
         Returns:
             The result; NotImplemented if `error` is to be raised as it is.
         """
-        if isinstance(error, ShmTensorError) or not isinstance(error, FAILURES):
+        if isinstance(error, ShmTensorError) or not isinstance(error, (*FAILURES, NotImplementedError)):
+            return NotImplemented
+        if _lacks_device(error, [*args, *how.values()]):
+            raise NotSupported(
+                f"{self.name} is not available for tensors on a GPU in this version ({error}); use x.cpu()"
+            ) from error
+        if not isinstance(error, FAILURES):
             return NotImplemented
         if isinstance(error, TypeError) and inspect.isfunction(compute) and _is_of_call(error, compute):
             return self._renamed(compute, args, how, out)
@@ -306,8 +312,13 @@ class Form:
 
     def place(self, result: Any, x: Tensor) -> Tensor:
         """Make a tensor of an array that may be a view of the first tensor's array."""
-        place = x._located()
-        return x._share(result, *place) if np.may_share_memory(result, place[0]) else wrap(result)
+        place: Any = x._located()
+        shares = (
+            np.may_share_memory(result, place[0])
+            if isinstance(result, np.ndarray)
+            else result.data.mem is place[0].data.mem  # on a GPU
+        )
+        return x._share(result, *place) if shares else wrap(result)
 
     def put(self, result: Any, out: Tensor) -> Tensor:
         """Copy the result to `out`. Raises InvalidArgument, DTypeError, LayoutError."""
@@ -341,6 +352,18 @@ def _is_of_call(error: TypeError, compute: Callable[..., Any]) -> bool:
     """Whether an implementation did not even take its arguments."""
     trace = error.__traceback__
     return trace is None or (hasattr(compute, "__wrapped__") and trace.tb_next is None)
+
+
+def _lacks_device(error: Exception, values: Any) -> bool:
+    """Whether CuPy lacks what an implementation uses, or would have to copy to the host for it."""
+    if all(isinstance(one, np.ndarray) for one in _arrays_in(values)):
+        return False
+    text = str(error)
+    return (
+        isinstance(error, NotImplementedError)
+        or (isinstance(error, AttributeError) and ("cupy" in text or "ndarray" in text or "flagsobj" in text.lower()))
+        or (isinstance(error, TypeError) and ("Implicit conversion" in text or "Unsupported type" in text))
+    )
 
 
 def _arrays_in(values: Any) -> Iterator[Any]:

@@ -9,19 +9,22 @@ from typing import Any, Final
 
 from .. import _native
 from .._loading import integrate, load
+from .._native import is_device_array
 from ..errors import InvalidArgument
 from .core import Tensor, array_of, wrap
 from .dispatch import composed, export
 
 CPU: Final = (1, 0)
-"""DLPack's name of the processor's memory, (device type, number): where all tensors are."""
+"""DLPack's name of the processor's memory, (device type, number)."""
+CUDA: Final = 2
+"""DLPack's number of the type of CUDA's devices."""
 
 
 @composed(function=False)
 def __dlpack__(
     self: Tensor,
     *,
-    stream: None = None,
+    stream: Any = None,
     max_version: tuple[int, int] | None = None,
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
@@ -31,9 +34,10 @@ def __dlpack__(
     As the array API says. Memory that is read-only here is exported as such, or not at all.
 
     Args:
-        stream: None; a processor has no streams.
+        stream: on a GPU the receiver's stream, which waits for the current one, as the array API numbers it; None: the
+            default stream; -1: nothing waits. A processor has no streams.
         max_version: the newest version that the receiver understands; None: one before 1.
-        dl_device: (1, 0) or None: the processor's memory.
+        dl_device: None, or where the tensor is.
         copy: True: the capsule has memory of its own. It is never needed, so None and False are the same.
 
     Raises:
@@ -42,6 +46,11 @@ def __dlpack__(
         InvalidArgument: a stream, or not a version.
         MemoryError: no memory for the copy.
     """
+    if is_device_array(self._array):
+        integrate()
+        on_gpu: Any = (self.clone() if copy else self)._live()
+        how: Any = {} if max_version is None else {"max_version": max_version}
+        return on_gpu.__dlpack__(stream=stream, **how)
     if stream is not None:
         raise InvalidArgument(f"stream {stream!r} was given for a tensor in the processor's memory; leave it out")
     if dl_device is not None and dl_device != CPU:
@@ -61,8 +70,9 @@ def __dlpack__(
 
 @composed(function=False)
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
-    """(1, 0), DLPack's name of the processor's memory. Does not block."""
-    return CPU
+    """DLPack's name of where it is: (1, 0) is the processor's memory, (2, n) that of GPU n. Does not block."""
+    array: Any = self._array
+    return (CUDA, int(array.device.id)) if is_device_array(array) else CPU
 
 
 @composed(method=False)
@@ -82,7 +92,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     Args:
         ext_tensor: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which
             is used up.
-        device: "cpu", for the other library to copy its data from wherever it is; None: it has to be there.
+        device: "cpu", for the other library to copy its data from wherever it is; None: a tensor where the data is,
+            on a GPU too. The current stream waits for the other library's.
         copy: True: always copy; False and None: never (False refuses what the other library has copied).
 
     Raises:
@@ -94,8 +105,16 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         MemoryError: no memory for the copy.
         Whatever `ext_tensor.__dlpack__` raises.
     """
-    if device is not None and str(device) != "cpu":
-        raise BufferError(f'asked for a tensor on device {str(device)!r}; tensors live on "cpu"')
+    wanted = None if device is None else str(device)
+    where = getattr(ext_tensor, "__dlpack_device__", None)
+    if wanted != "cpu" and where is not None and int(where()[0]) == CUDA and not load("gpu.driver").status():
+        integrate()
+        made = wrap(load("gpu.arrays").module().from_dlpack(ext_tensor))
+        if wanted is not None and wanted not in ("cuda", str(made.device)):
+            raise BufferError(f"asked for a tensor on device {wanted!r}; the data is on {made.device}")
+        return made.clone() if copy else made
+    if wanted is not None and wanted != "cpu":
+        raise BufferError(f"asked for a tensor on device {wanted!r}; the data is in the processor's memory: use x.to()")
     integrate()  # torch is to know what it gives
     return wrap(_native.dlpack_import(ext_tensor, None if device is None else CPU, copy))
 

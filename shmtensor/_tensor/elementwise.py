@@ -142,7 +142,9 @@ def binary(
 
     def into(a: Any, b: Any, *, out: Any) -> Any:
         if in_place and not (type(a) is type(b) is _ndarray and a.shape == b.shape == out.shape):
-            require_shape(out, np.broadcast(a, b).shape, name)
+            on_host = type(out) is _ndarray  # where this is faster
+            shape = np.broadcast(a, b).shape if on_host else np.broadcast_shapes(np.shape(a), np.shape(b))
+            require_shape(out, shape, name)
         return compute(a, b, out=out)
 
     row = _row(name, compute, aliases, "{name} with", module)

@@ -113,9 +113,9 @@ heaviside_ ldexp ldexp_ positive
 angle conj conj_physical conj_physical_ isreal resolve_conj resolve_neg sgn sgn_
 """,
     "_tensor.conversions": """
-bfloat16 bool byte cdouble cfloat char complex_double complex_float cpu double float float8_e4m3fn float8_e5m2
-half int long new new_empty new_empty_strided new_full new_ones new_tensor new_zeros short to type type_as
-uint16 uint32 uint64
+bfloat16 bool byte cdouble cfloat char complex_double complex_float cpu cuda double float float8_e4m3fn
+float8_e5m2 half int long new new_empty new_empty_strided new_full new_ones new_tensor new_zeros record_stream
+short to type type_as uint16 uint32 uint64
 """,
     "_tensor.convolutions": "conv2 conv3 xcorr2 xcorr3",
     "_tensor.copies": "narrow_copy",
@@ -164,7 +164,7 @@ __imatmul__ __matmul__ __rmatmul__ addbmm addbmm_ addmm addmm_ addmv addmv_ addr
 cross dot ger inner kron matmul mm mv outer trace vdot
 """,
     "_tensor.qualities": """
-copy cuda get_device ipu is_conj is_inference is_neg is_pinned is_set_to ndimension pin_memory repeat
+copy get_device ipu is_conj is_inference is_neg is_pinned is_set_to ndimension pin_memory repeat
 requires_grad_ storage_type untyped_storage xpu
 """,
     "_tensor.resizing": "resize_ resize_as_ set_",

@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import Any, Final, overload
 
 from ..allocators.protocol import Allocator
-from ..devices import device_of
+from ..devices import CPU, Device, device_of
 from ..dtypes import NumpyType, dtype_of
 from ..errors import DTypeError, InvalidArgument
 from ..layouts import require_usual
@@ -47,6 +47,19 @@ def requiring(made: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
         made.requires_grad = True
     return made
+
+
+def on_device(made: Tensor, device: Device, shared: Any = False) -> Tensor:
+    """A new tensor on a GPU, in memory that other processes can have if it is shared.
+
+    Raises:
+        InvalidArgument: an allocator of the host's memory.
+        OutOfMemory: the device has no memory left.
+    """
+    if isinstance(shared, Place):
+        raise InvalidArgument(f"asked for device {device} and for memory of the {shared.allocator!r}; give one of them")
+    moved: Tensor = made.to(device)
+    return moved.share_memory_() if shared else moved
 
 
 def type_for(out: Tensor, dtype: Any) -> NumpyType:
@@ -94,11 +107,13 @@ def _with_options(make: Make, has_out: bool) -> Make:
             return make(*args, **how)
         requires_grad = how.pop("requires_grad", False) if "requires_grad" in names else False
         require_usual(how.pop("layout", None), how.pop("pin_memory", False))
-        if "device" in names:
-            device_of(how.pop("device", None))
+        device = device_of(how.pop("device", None)) if "device" in names else CPU
         target = how.pop("out", None) if has_out else None
         if "allocator" in how and "allocator" not in absent and (allocator := how.pop("allocator")) is not None:
             how["shared"] = place_of(how.get("shared"), allocator, target)
+        if device is not CPU and target is None:
+            shared = how.pop("shared", False)
+            return requiring(on_device(make(*args, **how), device, shared), requires_grad)
         if target is None:
             return requiring(make(*args, **how), requires_grad)
         how["dtype"] = type_for(target, how.get("dtype"))

@@ -115,7 +115,7 @@ def text_of(tensor: Tensor) -> str:
     those of one moment, also when other threads change the options and other processes the values.
     """
     options = _options
-    array = tensor._live()
+    array = tensor._on_host()
     prefix = "tensor(" if type(tensor) is Tensor else f"{type(tensor).__name__}("
     text = prefix + _values(array, len(prefix), options)
     return _with_facts(text, list(_facts(tensor, array, options)), len(prefix), options.linewidth)

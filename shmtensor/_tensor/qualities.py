@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from .._native import is_device_array
 from ..dtypes import BY_DTYPE
 from ..errors import InvalidArgument, NotSupported
 from ..storage import Storage
@@ -21,41 +22,60 @@ from .shapes import clone
 
 @composed()
 def get_device(input: Tensor) -> int:
-    """The number of its device: -1, for the CPU has none."""
-    array_of(input)
-    return -1
+    """The number of its GPU; -1: it is in the processor's memory."""
+    array: Any = array_of(input)
+    return int(array.device.id) if is_device_array(array) else -1
 
 
-@operation(result=Result.VALUE, function=False, method=False, properties=("is_cuda", "is_sparse", "is_quantized"))
+@operation(result=Result.VALUE, function=False, method=False, properties=("is_sparse", "is_quantized"))
 def _never(xp: Module, self: Array) -> bool:
-    """False: there are only dense tensors of numbers in the memory of the CPU."""
+    """False: there are only dense tensors of numbers."""
     return False
+
+
+@operation(result=Result.VALUE, function=False, method=False, properties=("is_cuda",))
+def _on_gpu(xp: Module, self: Array) -> bool:
+    """Whether it is in the memory of a GPU."""
+    return is_device_array(self)
 
 
 @composed(function=False)
 def is_pinned(self: Tensor) -> bool:
-    """False: memory is not pinned for a GPU."""
-    return False
+    """Whether its memory is page-locked for copies to a GPU."""
+    return self.storage().is_pinned()
+
+
+@composed(function=False)
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """Itself if its memory is pinned or can be, else a copy in pinned memory: `Storage.pin_memory` has the errors."""
+    if is_device_array(self._array):
+        raise InvalidArgument(f"pin_memory of a tensor on {self.device}; only memory of the host is pinned")
+    storage = self.storage()
+    if storage.is_pinned() or (storage.is_shared() and storage.pin_memory(device) is storage):
+        return self
+    whole = clone(self.detach())
+    return Tensor._rebuild(whole.storage().pin_memory(), 0, whole.shape, whole.stride(), self.requires_grad)
 
 
 @operation(result=Result.VALUE, function=False, method=False, properties=("is_cpu",))
-def _always(xp: Module, self: Array) -> bool:
-    """True: tensors are in the memory of the CPU."""
-    return True
+def _on_host(xp: Module, self: Array) -> bool:
+    """Whether it is in the processor's memory."""
+    return not is_device_array(self)
 
 
 def _elsewhere(name: str) -> None:
     def move(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
         raise NotSupported(
-            f"{name}(): this is shmtensor for the CPU; have torch copy it: torch.from_dlpack(x).{name}()"
+            f"{name}(): shmtensor has tensors on the CPU and on CUDA's GPUs; have torch copy it: torch.from_dlpack(x)."
+            f"{name}()"
         )
 
     move.__name__ = move.__qualname__ = name
-    move.__doc__ = f"Raises NotSupported: this version has tensors on the CPU only, not for {name}."
+    move.__doc__ = f"Raises NotSupported: there are tensors on the CPU and on CUDA's GPUs, not for {name}."
     composed(function=False)(move)
 
 
-for _name in ("cuda", "xpu", "ipu", "pin_memory"):
+for _name in ("xpu", "ipu"):
     _elsewhere(_name)
 
 

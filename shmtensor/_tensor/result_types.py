@@ -100,6 +100,19 @@ def as_type(values: Array, dtype: NumpyType) -> Array:
         return values.astype(dtype, copy=False)
 
 
+def norms_of_vectors(xp: Module, a: Array, axis: Any, keepdims: bool, ord: Any) -> Array:
+    """`numpy.linalg.vector_norm`, also of arrays of CuPy, which lacks it."""
+    if isinstance(a, np.ndarray):
+        return np.linalg.vector_norm(a, axis=axis, keepdims=keepdims, ord=ord)
+    axes = range(a.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    along = tuple([one % a.ndim for one in axes])
+    others = [size for one, size in enumerate(a.shape) if one not in along]
+    found = xp.linalg.norm(xp.moveaxis(a, along, range(-len(along), 0)).reshape(*others, -1), ord, axis=-1)
+    if keepdims:
+        found = found.reshape([1 if one in along else size for one, size in enumerate(a.shape)])
+    return found
+
+
 def sortable(xp: Module, a: Array) -> Array:
     """The same values in a type that NumPy sorts with NaN last, which it does not do in types of other packages."""
     return a.astype(xp.float32) if a.dtype.kind == "V" else a

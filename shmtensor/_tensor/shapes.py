@@ -471,7 +471,7 @@ def _diagonal_back(g: Tensor, x_shape: tuple[int, ...], offset: int, dim1: int, 
 def diagonal(xp: Module, x: Array, /, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """The view of a diagonal of two axes, as a last axis. Raises IndexOutOfRange, InvalidArgument."""
     result = x.diagonal(index_of(offset), axis_of(x, dim1), axis_of(x, dim2))
-    if x.flags.writeable:
+    if isinstance(x, np.ndarray) and x.flags.writeable:
         result.flags.writeable = True  # NumPy's is read-only for reasons of its history
     return result
 

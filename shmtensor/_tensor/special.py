@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, Protocol
 import numpy as np
 
 from .._loading import load
+from .._native import is_device_array
 from ..errors import InvalidArgument, MissingExtra, NotSupported
 from .core import Tensor, index_of
 from .dispatch import Array, Gradient, Module, Operand, Out, export, methods_of, operation
@@ -44,14 +45,21 @@ class OfTwo(Protocol):
 
 @cache
 def scipys(name: str) -> Callable[..., Any]:
-    """A function of `scipy.special`. Raises MissingExtra."""
+    """A function of `scipy.special`; of arrays of CuPy it is that of `cupyx.scipy.special`. Raises MissingExtra."""
     try:
         from scipy import special
     except ImportError as error:
         raise MissingExtra(
             f"{name} needs SciPy, which cannot be imported ({error}); pip install 'shmtensor[scipy]'"
         ) from error
-    return getattr(special, name)  # type: ignore[no-any-return]
+    ours = getattr(special, name)
+
+    def compute(*args: Any, **how: Any) -> Any:
+        if not is_device_array(args[0]):
+            return ours(*args, **how)
+        return load("gpu.arrays").special_function(name)(*args, **how)
+
+    return compute
 
 
 def _lazy(name: str, doc: str) -> Callable[..., Any]:

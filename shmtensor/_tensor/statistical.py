@@ -22,7 +22,7 @@ from .axes import dim_of
 from .core import Tensor, axes_of, axis_of, given_each, index_of
 from .dispatch import Array, Gradient, Module, Out, composed, export, operation
 from .elementwise import log_of_sum, maximum, minimum
-from .result_types import as_type, is_narrow, require_floating, sortable, widened
+from .result_types import as_type, is_narrow, norms_of_vectors, require_floating, sortable, widened
 from .spread import moments
 
 _INT64: Final = np.dtype(np.int64)
@@ -200,6 +200,11 @@ def _logsumexp(a: Array, axis: Any, keepdims: bool) -> Any:
     return summed if keepdims else np.squeeze(summed, axis=axis)
 
 
+def _on_arrays(ours: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy's arrays, and the one for arrays of other modules, which lack it."""
+    return lambda a, **how: (ours if isinstance(a, np.ndarray) else others)(a, **how)
+
+
 sum = _typed("sum", np.add.reduce, "Sum", rules.of_sum)
 prod = _typed("prod", np.multiply.reduce, "Product", rules.of_prod)
 nansum = _typed("nansum", np.nansum, "Sum of what is a number", rules.of_nansum)
@@ -207,11 +212,15 @@ mean = _own("mean", np.mean, "Mean", rules.of_mean)
 nanmean = _own("nanmean", np.nanmean, "Mean of what is a number", rules.of_nanmean)
 amin = _plain("amin", np.minimum.reduce, "Smallest value", gradient=rules.of_extreme)
 amax = _plain("amax", np.maximum.reduce, "Largest value", gradient=rules.of_extreme)
-all = _plain("all", np.logical_and.reduce, "Whether every value is true (uint8 of uint8)", keeps_bytes=True)
-any = _plain("any", np.logical_or.reduce, "Whether some value is true (uint8 of uint8)", keeps_bytes=True)
+all = _plain(
+    "all", _on_arrays(np.logical_and.reduce, np.all), "Whether every value is true (uint8 of uint8)", keeps_bytes=True
+)
+any = _plain(
+    "any", _on_arrays(np.logical_or.reduce, np.any), "Whether some value is true (uint8 of uint8)", keeps_bytes=True
+)
 logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))", rules.of_logsumexp, integers=True)
 std = _corrected("std", np.sqrt, "Standard deviation", rules.of_std)
-var = _corrected("var", np.asarray, "Variance", rules.of_var)
+var = _corrected("var", lambda variance: variance, "Variance", rules.of_var)
 count_nonzero = _plain("count_nonzero", np.count_nonzero, "How many values are not zero")
 argmax = _one_axis("argmax", np.argmax, "Index of the largest value")
 argmin = _one_axis("argmin", np.argmin, "Index of the smallest value")
@@ -567,7 +576,7 @@ def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array
         raise InvalidArgument(f"renorm to {p}-norms of at most {maxnorm}; give p > 0 and a norm from 0")
     others = tuple(i for i in range(x.ndim) if i != axis)
     a = x.astype(widened(xp, x.dtype), copy=False)
-    norms = xp.linalg.vector_norm(a, axis=others, keepdims=True, ord=p) if others else xp.abs(a)
+    norms = norms_of_vectors(xp, a, axis=others, keepdims=True, ord=p) if others else xp.abs(a)
     return xp.where(norms > maxnorm, a * (maxnorm / (norms + 1e-7)), a).astype(x.dtype)
 
 

@@ -1,5 +1,6 @@
 """Allocators, the sources of the memory of storages: one protocol, and an allocator for each kind of memory."""
 
+from .._loading import later as _later
 from .default import DefaultAllocator, default_allocator
 from .managed import ManagedAllocator, managed_allocator
 from .map import MapAllocator, MapFlags, MappedRegion
@@ -7,10 +8,15 @@ from .pool import PoolAllocator
 from .protocol import MAX_BYTES, Allocator, AllocatorStats, Region
 from .refcounted import RefcountedMapAllocator
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .pinned import CudaHostAllocator as CudaHostAllocator
+
 __all__ = [
     "MAX_BYTES",
     "Allocator",
     "AllocatorStats",
+    "CudaHostAllocator",
     "DefaultAllocator",
     "ManagedAllocator",
     "MapAllocator",
@@ -22,3 +28,5 @@ __all__ = [
     "default_allocator",
     "managed_allocator",
 ]
+
+_later(globals(), {"allocators.pinned": "CudaHostAllocator"})  # which needs the GPU's driver

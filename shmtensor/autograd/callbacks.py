@@ -13,8 +13,8 @@ import numpy as np
 
 from .._native import Node, grad_modes, set_output
 from .._native import detach as _detach
-from .._native import tensor as _tensor
 from .._tensor import indexing
+from .._tensor.core import wrap
 from .._tensor.methods import Tensor
 from ..dtypes import DTYPES
 from ..errors import DTypeError, GradientError, InvalidArgument, type_name
@@ -93,7 +93,7 @@ def fitted(gradient: Any, form: Any, name: str) -> Any:
         raise DTypeError(f"{name} gave a {type_name(gradient)} as gradient; it must give tensors, or None")
     if form is None:
         return gradient
-    shape, dtype = form
+    shape, dtype = form[:2]
     if gradient.shape != shape:
         gradient = _summed(gradient, shape, name)
     if gradient._array.dtype != dtype:
@@ -108,7 +108,7 @@ def _summed(gradient: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
     found = gradient._array.shape
     new = len(found) - len(shape)
     if new == 1 and found[1:] == shape and not grad_modes()[0]:  # of a bias, for one
-        return _tensor(np.asarray(np.add.reduce(gradient._live(), 0)))
+        return wrap(np.add.reduce(gradient._live(), 0))
     axes = [*range(new), *[new + i for i, n in enumerate(shape) if n == 1 and new >= 0 and found[new + i] != 1]]
     if new < 0 or any(n not in (1, found[new + i]) for i, n in enumerate(shape)):
         raise InvalidArgument(
@@ -116,7 +116,7 @@ def _summed(gradient: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
         )
     if is_recording():
         return gradient.sum_to_size(shape)
-    return _tensor(np.asarray(np.add.reduce(gradient._live(), tuple(axes))).reshape(shape))
+    return wrap(np.add.reduce(gradient._live(), tuple(axes)).reshape(shape))
 
 
 def accumulate(leaf: Tensor, gradient: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from .._loading import load
 from .._native import backward as _native_backward
-from .._native import put_grad
+from .._native import is_device_array, put_grad
 from .._native import tensor as _tensor
 from .._tensor.creation import zeros_like
 from .._tensor.methods import Tensor
@@ -161,7 +162,7 @@ def _roots(name: str, tensors: Any, gradients: Any) -> tuple[tuple[Tensor, Any],
 def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
     """The gradient from which a tensor's pass starts."""
     if gradient is None:
-        array = x._array
+        array: Any = x._array
         if array.size != 1:
             raise GradientError(
                 f"{name} of a tensor of shape {x.shape} without a gradient; give one of that shape, or reduce the "
@@ -172,7 +173,8 @@ def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
                 f"{name} of a tensor of {x.dtype.name} without a gradient; give one of that type, or make the "
                 "result real, by .real or abs()"
             )
-        return _tensor(np.array(1, array.dtype, ndmin=array.ndim))
+        one = np.array(1, array.dtype, ndmin=array.ndim)
+        return _tensor(load("gpu.arrays").to_device(one, array.device.id) if is_device_array(array) else one)
     if not isinstance(gradient, Tensor):
         raise DTypeError(f"{name} with a {type_name(gradient)} as gradient; give a tensor or None")
     if gradient.shape != x.shape:

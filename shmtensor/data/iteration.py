@@ -145,7 +145,7 @@ class LocalIterator:
             some = listed(keys)
             step = len(some) if epoch.task.finishes or not loads_many(epoch.task.dataset) else many_size(len(some))
             if layout is not None:
-                made = layout.empty(len(some), shared=False)
+                made = slots.empty(layout, len(some), shared=False)
             arrays = Layout.arrays(made)
             samples, fits = [], layout is not None
             for first in range(0, len(some), max(1, step)):
@@ -163,17 +163,17 @@ class LocalIterator:
         if epoch.task.finishes:
             result = fetcher.finished(samples, keys)
             with bounded(keys):
-                return counted(result, epoch.convert, slots.hand), rows
+                return counted(result, epoch.convert, slots), rows
         if layout is not None:
             slots.judge(fits)
         if fits and layout is not None:
             rests = [layout.rest(sample) for sample in samples] if layout.others else []
-            return batch_of(layout, made, rests, epoch.convert, slots.hand), rows
+            return batch_of(layout, made, rests, epoch.convert, slots), rows
         try:
             with bounded(keys):
                 if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
                     slots.learn(samples[0])
-                return counted(collated(samples), epoch.convert, slots.hand), rows
+                return counted(collated(samples), epoch.convert, slots), rows
         except SampleMismatch as error:
             raise named(error, keys) from None
 
@@ -289,8 +289,8 @@ class WorkerIterator:
         slots, convert = self._epoch.slots, self._epoch.convert
         if slots.max_bytes is None:
             self._prefetch(1)  # before the batch is collated, which may take long
-            return batch.collected(convert, slots.hand)
-        found = batch.collected(convert, slots.hand)
+            return batch.collected(convert, slots)
+        found = batch.collected(convert, slots)
         self._prefetch(1)  # with the room that this batch leaves
         return found
 

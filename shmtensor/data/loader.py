@@ -19,7 +19,9 @@ from .datasets import IterableDataset
 from .fetching import Item, Task
 from .iteration import Epoch, LocalIterator, WorkerIterator
 from .outputs import converter
+from .pinning import pinning_for
 from .pipeline import Pipeline, Slots
+from .prefetching import Prefetched
 from .randoms import Reseeding, draw_seed
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .state import Portion, Progress, order_of, portions, progress_of, set_order, stream_portions
@@ -52,7 +54,8 @@ class DataLoader(Generic[T_co]):
         batch_sampler: gives lists of keys, one for each batch.
         num_workers: processes that load; 0: the program's own.
         collate_fn: makes a batch of a list of samples, in the worker; default `default_collate`'s result.
-        pin_memory: with output="torch" and a GPU, batches are copied to pinned memory.
+        pin_memory: batches are in pinned memory, from which a GPU copies fast and without waiting: workers write
+            straight into it. Without a GPU there is a warning, and no effect.
         drop_last: whether a last batch of fewer samples is left out.
         timeout: seconds to wait for a batch; 0: no bound.
         worker_init_fn: called with the worker's number at its start.
@@ -60,7 +63,7 @@ class DataLoader(Generic[T_co]):
         generator: what the seed is drawn from; default `shmtensor.default_generator`.
         prefetch_factor: batches loaded ahead for each worker; default 2.
         persistent_workers: whether workers stay for further epochs.
-        pin_memory_device: not used.
+        pin_memory_device: "cuda", or "" for the same.
         in_order: whether batches come in order; else as they are complete.
         output: what tensors of a batch are: "shmtensor" (the default), "numpy", "torch" or "jax". Nothing is copied.
         threads: that load samples in each worker, for decoders that release the GIL.
@@ -130,9 +133,9 @@ class DataLoader(Generic[T_co]):
     def _set_tools(self) -> None:
         """Make what is not pickled."""
         self._context = _context(self.multiprocessing_context, self.num_workers)
-        self._convert = converter(self.output, self.pin_memory)
+        self._convert = converter(self.output)
         self._iterator: Callable[[], Any] = _nothing
-        self._slots = Slots(self.max_bytes)
+        self._slots = Slots(self.max_bytes, pinning_for(self.pin_memory, self.pin_memory_device))
         self._reader_slots = Slots(None)
         self._pipelines: dict[str, Pipeline] = {}
         self._lock = threading.RLock()  # of `iter()`
@@ -330,13 +333,34 @@ class DataLoader(Generic[T_co]):
             self.dataset, 1 if with_batches else self.batch_size, shuffle=self._own_sampler is not None or None,
             sampler=None if own or with_batches else self.sampler,
             batch_sampler=self.batch_sampler if with_batches else None, num_workers=num_workers,
-            collate_fn=self.collate_fn, pin_memory=self.pin_memory, drop_last=self.drop_last, timeout=self.timeout,
+            collate_fn=self.collate_fn, pin_memory=self.pin_memory,
+            pin_memory_device=self.pin_memory_device, drop_last=self.drop_last, timeout=self.timeout,
             worker_init_fn=self.worker_init_fn,
             multiprocessing_context=self.multiprocessing_context if num_workers else None,
             prefetch_factor=prefetch_factor, persistent_workers=num_workers > 0, in_order=self.in_order,
             output=self.output, threads=self.threads, max_bytes=max_bytes, seed=self.seed, reseed=self.reseed,
             on_worker_death=self.on_worker_death,
         )  # fmt: skip
+
+    def prefetch_to(self, device: Any = "cuda") -> Iterator[T_co]:
+        """Begin an epoch whose batches are on a GPU: the next one is copied while the program computes with the last.
+
+        Tensors, ours or torch's, are copied on a stream of their own. A batch is safe to use on the stream that is
+        current where it is handed out. Copies overlap with computing if the loader has pin_memory=True. `state_dict()`
+        counts the batch that is being copied as handed out.
+
+        Args:
+            device: "cuda", or "cuda:1" and so on.
+
+        Raises:
+            DeviceUnavailable: no GPU can be used; the message says why.
+            InvalidArgument: there is no such GPU; the loader's output is arrays, "numpy" or "jax".
+        """
+        if self.output not in ("shmtensor", "torch"):
+            raise InvalidArgument(
+                f"prefetch_to copies tensors, and this loader gives output={self.output!r}; use 'shmtensor' or 'torch'"
+            )
+        return Prefetched(self, device)
 
     def progress(self, file: TextIO | None = None, seconds: float = 0.5) -> Iterator[T_co]:
         """The batches of an epoch, with a status line that is updated: `for batch in loader.progress()`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,12 +35,11 @@ def _numpy(tensor: Tensor) -> Any:
     return _plain(tensor).numpy()
 
 
-def converter(output: str, pin_memory: bool) -> Callable[[Tensor], Any]:
+def converter(output: str) -> Callable[[Tensor], Any]:
     """The function that converts tensors of batches for the program, without a copy and without gradients.
 
     Args:
         output: "shmtensor", "numpy", "torch" or "jax".
-        pin_memory: whether torch's tensors are copied into pinned memory, where there is a GPU.
 
     Raises:
         InvalidArgument: another output.
@@ -62,20 +60,21 @@ def converter(output: str, pin_memory: bool) -> Callable[[Tensor], Any]:
     def convert(tensor: Tensor) -> Any:
         return module.from_dlpack(_plain(tensor))
 
-    if not pin_memory or output != "torch":
-        return convert
-    if not library.cuda.is_available():
-        warnings.warn("pin_memory has no effect: torch finds no GPU here", stacklevel=4)
-        return convert
-    return lambda tensor: convert(tensor).pin_memory()
+    return convert
 
 
 def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
-    """The tree with each tensor converted, in mappings and sequences of any type; parts without tensors are kept."""
+    """The tree with each tensor converted, in mappings and sequences of any type; parts without tensors are kept.
+
+    torch's tensors are converted by `convert.theirs`, if it has that.
+    """
     if type(tree) in PLAIN:
         return tree
     if isinstance(tree, Tensor):
         return convert(tree)
+    if isinstance(tree, torch_tensor()):
+        theirs = getattr(convert, "theirs", None)
+        return tree if theirs is None else theirs(tree)
     if isinstance(tree, Mapping):
         found = {key: converted(part, convert) for key, part in tree.items()}
         is_same = all(found[key] is part for key, part in tree.items())

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -31,12 +31,10 @@ from .fetching import (
 )
 from .layouts import Layout, layout_of
 from .outputs import arrays_in, bounded, converted, detached
+from .pinning import Pinning
 from .state import Portion, listed
 from .stats import Counts
 from .workers import Crew, Member
-
-Hand: TypeAlias = Callable[[Iterable[Any], bool], None]
-"""Count the arrays of a batch that is handed out, and whether it has slots: `Slots.hand`."""
 
 _LOOK: Final = 0.05
 """Seconds between looks whether a worker has ended."""
@@ -59,15 +57,17 @@ class Slots:
         max_bytes: of batches that are loaded or held; None: no bound.
         promised: batches of an epoch, as `len()` of the loader told the program of a stream; None: it has not.
         largest: bytes of the largest batch so far that was not in slots alone; None: there was none.
+        pinning: makes slots in pinned memory, and copies other tensors into it; None: they are in other memory.
     """
 
-    def __init__(self, max_bytes: int | None) -> None:
+    def __init__(self, max_bytes: int | None, pinning: Pinning | None = None) -> None:
         self.layout: Layout | None = None
         self.counts = Counts()
         self.max_bytes = max_bytes
         self.promised: int | None = None
         self.largest: int | None = None
         self._misfits = 0
+        self.pinning = pinning
 
     @property
     def is_unknown(self) -> bool:
@@ -131,11 +131,18 @@ class Slots:
         if not self.admit(self.need(self.layout, length), loading, may_wait):
             return None
         try:
-            return tuple(self.layout.empty(length))
+            return tuple(self.empty(self.layout, length))
         except OutOfMemory:
             if may_wait:
                 return None
             raise
+
+    def empty(self, layout: Layout, length: int, shared: bool = True) -> list[Tensor]:
+        """Make slots without looking at `max_bytes`: pinned, else in shared or private memory. Raises as `empty`."""
+        if self.pinning is None:
+            return layout.empty(length, shared)
+        make = self.pinning.empty
+        return [make((length, *shape), dtype) for shape, dtype in zip(layout.shapes, layout.dtypes, strict=True)]
 
 
 @dataclass(eq=False)
@@ -216,25 +223,25 @@ class Batch:
             return list(self.portion.keys)
         return [key for chunk in chunks for key in self.job.keys_of(self.words, chunk)[1]]
 
-    def collected(self, convert: Callable[[Tensor], Any], hand: Hand) -> Any:
-        """The batch, counted by `hand`. Raises what a worker raised, or what collation raises."""
+    def collected(self, convert: Callable[[Tensor], Any], known: Slots) -> Any:
+        """The batch, pinned and counted by `known`. Raises what a worker raised, or what collation raises."""
         if self.failure is not None:
             raise_loading(self.failure)
         with bounded(self.portion.keys):
-            return self._collected(convert, hand)
+            return self._collected(convert, known)
 
-    def _collected(self, convert: Callable[[Tensor], Any], hand: Hand) -> Any:
+    def _collected(self, convert: Callable[[Tensor], Any], known: Slots) -> Any:
         if self.result is not None:
-            return counted(self.result[0], convert, hand)
+            return counted(self.result[0], convert, known)
         if not self.parts and self.layout is not None and self.job.slots is not None:
             slots = self.job.slots
             if self.rows < self.job.length:
                 slots = tuple(slot[: self.rows] for slot in slots)
             rests = [rest for _, some in sorted(self.rests.values(), key=lambda pair: pair[0]) for rest in some]
-            return batch_of(self.layout, slots, rests, convert, hand)
+            return batch_of(self.layout, slots, rests, convert, known)
         samples = self._samples()
         try:
-            return counted(collated(samples), convert, hand)
+            return counted(collated(samples), convert, known)
         except SampleMismatch as error:
             raise named(error, self.portion.keys) from None
 
@@ -255,18 +262,20 @@ class Batch:
 
 
 def batch_of(
-    layout: Layout, slots: Sequence[Tensor], rests: list[Any], convert: Callable[[Tensor], Any], hand: Hand
+    layout: Layout, slots: Sequence[Tensor], rests: list[Any], convert: Callable[[Tensor], Any], known: Slots
 ) -> Any:
     """The batch of slots and leaves without a slot, counted and converted. Raises as `collate`."""
     if layout.others:  # among which tensors may be
-        return counted(layout.batch(slots, rests), convert, hand)
-    hand(Layout.arrays(slots), True)
+        return counted(layout.batch(slots, rests), convert, known)
+    known.hand(Layout.arrays(slots), True)
     return layout.batch([convert(slot) for slot in slots])
 
 
-def counted(tree: Any, convert: Callable[[Tensor], Any], hand: Hand) -> Any:
-    """A batch whose size was not known before, counted by `hand` and converted."""
-    hand(arrays_in(tree), False)
+def counted(tree: Any, convert: Callable[[Tensor], Any], known: Slots) -> Any:
+    """A batch whose size was not known before, pinned and counted by `known` and converted."""
+    if known.pinning is not None:
+        tree = converted(tree, known.pinning)
+    known.hand(arrays_in(tree), False)
     return converted(tree, convert)
 
 

@@ -89,7 +89,7 @@ class WorkerPool:
         if not isinstance(timeout, int | float) or not timeout >= 0:
             raise InvalidArgument(f"timeout is {timeout!r}; give seconds, 0 for no bound")
         seed = draw_seed() if seed is None else require_integer("seed", seed, 0)
-        self._convert = converter(output, False)
+        self._convert = converter(output)
         if current_process().daemon:
             raise InvalidArgument(
                 "a worker of a pool, or another daemonic process, cannot start processes; make the WorkerPool outside "

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
 from .._native import Block
 from .._tensor.core import wrap
 from .._tensor.methods import Tensor
@@ -47,6 +48,7 @@ class Blocks:
     def __init__(self, *, backwards: bool) -> None:
         self.arrays: Final[list[NDArray[Any]]] = []
         """All blocks, as arrays of one axis."""
+        self._kept: list[Any] = []
         self._backwards = backwards  # whether strides may be negative
         self._numbers: dict[tuple[Any, ...], int] = {}
 
@@ -84,12 +86,14 @@ class Blocks:
         return self._number(root._flat, typed=not parts), first
 
     def _number(self, flat: NDArray[Any], *, typed: bool = False) -> int:
+        """Return the number of the block of an array, which is copied if it is on a GPU."""
         key: tuple[Any, ...] = (address_of(flat), flat.nbytes) if flat.nbytes else (id(flat), 0)
         number = self._numbers.setdefault(key, len(self.arrays))
         if typed and number < len(self.arrays) and self.arrays[number].dtype != flat.dtype:
             number = self._numbers.setdefault((*key, flat.dtype), len(self.arrays))
         if number == len(self.arrays):
-            self.arrays.append(flat)  # which keeps the address and the id
+            self.arrays.append(flat if isinstance(flat, np.ndarray) else load("gpu.arrays").to_host(flat))
+            self._kept.append(flat)  # and so its address and its id
         return number
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from .. import _native
 from .._loading import integrate
+from .._loading import load as load_module
 from .._tensor.methods import Tensor
 from ..dtypes import BY_DTYPE, dtype_of
 from ..errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
@@ -46,6 +47,7 @@ class _Message(threading.local):
 
 _message = _Message()
 
+_messages: Any = None  # shmtensor.gpu.messages, once a tensor on a device was sent or received
 _registered: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 _reducers: dict[type, Any] = {}
 
@@ -72,7 +74,7 @@ def reducers() -> dict[type, Any]:
 
 def reduce_storage(shared: Storage) -> Rebuild:
     """Reduce a storage to its block, out of band if possible. Raises as `reductions.reduce_storage`."""
-    if shared._view is None and type(shared._region) is not _native.View:
+    if shared._view is None and type(shared._region) is not _native.View and not shared.is_cuda:
         region = shared.share_memory_()._region
         if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
             return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.name, shared.size())
@@ -135,6 +137,24 @@ def dump_by_value(native: _native.Client | None, value: Any) -> tuple[bytes, lis
     """Pickle a value as plain pickle does, for a process of another group. Returns (pickle, out-of-band buffers)."""
     buffers: list[pickle.PickleBuffer] = []
     return pickle.dumps(value, 5, buffer_callback=buffers.append), buffers
+
+
+def describe_device(array: Any) -> Any:
+    """Describe an array for a message, if it is on a device: `gpu.messages.describe`; None: it is not."""
+    global _messages
+    if _messages is None:
+        if type(array).__module__.partition(".")[0] != "cupy":
+            return None
+        _messages = load_module("gpu.messages")
+    return _messages.describe(array)
+
+
+def rebuild_device(*description: Any) -> Any:
+    """Return the array that a message describes: `gpu.messages.rebuild`."""
+    global _messages
+    if _messages is None:
+        _messages = load_module("gpu.messages")
+    return _messages.rebuild(*description)
 
 
 def load(data: memoryview, buffers: list[Any]) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .._loading import load
 from .._native import VIEW_PERSONAL, Block, Client, Descriptor, Ticket
 from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
@@ -242,6 +243,8 @@ def reduce_storage(shared: Storage) -> Rebuild:
     dtype = shared.dtype.name
     if shared._view is not None:  # a part: its root goes by handle
         return shared.__reduce_ex__(5)
+    if shared.is_cuda:
+        return _reduce_on_device(shared)
     if getattr(shared._region, "kind", 0) == VIEW_PERSONAL:  # private pages that no other process can map
         copy = allocate(shared.nbytes)
         np.copyto(copy.array(shared._dtype, (shared.size(),)), shared._flat)
@@ -267,6 +270,32 @@ def reduce_storage(shared: Storage) -> Rebuild:
     )
 
 
+def _reduce_on_device(shared: Storage) -> Rebuild:
+    """Reduce a storage on a GPU to a handle, and to how far the sender's stream has to be for its content."""
+    memory: Any = shared.share_memory_()._region
+    point = load("gpu.messages").mark(memory)
+    return rebuild_on_device, (*block_ticket(memory.block), shared.dtype.name, shared.size(), *point)
+
+
+def rebuild_on_device(
+    where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, timeline: int, point: int
+) -> Storage:
+    """Redeem a ticket, as `rebuild_storage`, for memory of a GPU. The current stream waits for its content.
+
+    Raises:
+        OwnerDied: the sender was killed before the content was computed.
+        DeviceUnavailable: this process cannot use the GPU.
+        InvalidArgument, SegmentLost, StaleHandle: as `rebuild_storage`.
+    """
+    block = _redeem(where, name, dtype, size)
+    if block.device < 0 or size * dtype_of(dtype).itemsize > block.nbytes:
+        raise InvalidArgument(
+            f"a storage of {size} {dtype} elements was sent, which a block of {block.nbytes} bytes is not"
+        )
+    flat = load("gpu.messages").flat_of(block, dtype_of(dtype), size, timeline, point)
+    return Storage._over_device(flat)  # type: ignore[return-value]
+
+
 def rebuild_storage(
     where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int = 0
 ) -> Storage:
@@ -287,14 +316,17 @@ def rebuild_storage(
     """
     if kind not in RECEIVED.values():
         raise InvalidArgument(f"a storage was sent as a view of kind {kind!r}, which is not one for receivers")
+    return Storage._from_block(_redeem(where, name, dtype, size), dtype_of(dtype), size, kind)
+
+
+def _redeem(where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int) -> Block:
     try:
-        block = client.at(where).redeem(*name)
+        return client.at(where).redeem(*name)
     except ManagerUnavailable as error:
         raise SegmentLost(
             f"the manager at {os.fsdecode(where)} ended before this process mapped a storage of {size} "
             f"{dtype_of(dtype)} elements; keep the sender or its manager alive until then ({error})"
         ) from error
-    return Storage._from_block(block, dtype_of(dtype), size, kind)
 
 
 def rebuild_from_descriptor(socket: Any, dtype: str, size: int) -> Storage:

@@ -288,13 +288,13 @@ def householder_product(xp: Module, x: Array, /, tau: Array) -> Array:
             f"householder_product of shapes {a.shape} and {scales.shape}: rows >= columns >= reflectors is wanted"
         )
     if not scales.shape[-1]:
-        return np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy()
+        return np.broadcast_to(xp.eye(m, n, dtype=a.dtype), a.shape).copy()
 
     def compute(matrix: NDArray[Any], vector: NDArray[Any]) -> Any:
         # LAPACK's wrapper takes as many columns as there are reflectors; more of them have the scale 0.
         return call("householder_product", "orgqr", matrix, vector)[:1]
 
-    filled = np.zeros((*scales.shape[:-1], n), a.dtype)
+    filled = xp.zeros((*scales.shape[:-1], n), a.dtype)
     filled[..., : scales.shape[-1]] = scales
     return each(compute, ((a.shape[-2:], a.dtype),), a, filled, vectors=1)[0]
 

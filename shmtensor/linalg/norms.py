@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from .._tensor.core import axes_of
 from .._tensor.dispatch import Array, Module, Out, export, operation
 from .._tensor.norm_rules import of_vector_norm
-from .._tensor.result_types import as_type, is_narrow
+from .._tensor.result_types import as_type, is_narrow, norms_of_vectors
 from ..dtypes import dtype_of
 from ..errors import DTypeError, IndexOutOfRange, InvalidArgument
 from ..storage.arguments import SEQUENCES, refused
@@ -45,7 +46,7 @@ def _dims(dim: Any, axis: Any) -> Any:
 
 def of_vectors(name: str, xp: Module, x: Array, ord: float, dims: Any, keepdims: bool) -> Array:
     """The norm over axes, of which there may be none; None: all."""
-    return measured(name, x, xp.linalg.vector_norm, axis=axes_of(x, dims), keepdims=keepdims, ord=ord)
+    return measured(name, x, partial(norms_of_vectors, xp), axis=axes_of(x, dims), keepdims=keepdims, ord=ord)
 
 
 def _of_matrices(name: str, xp: Module, x: Array, ord: Any, dims: Any, keepdims: bool) -> Array:
@@ -54,7 +55,7 @@ def _of_matrices(name: str, xp: Module, x: Array, ord: Any, dims: Any, keepdims:
     rows, columns = axes_of(x, dims)
     if rows == columns:
         raise InvalidArgument(f"{name} over axes {tuple(dims)} of a tensor of shape {x.shape}; give two different axes")
-    found = measured(name, xp.moveaxis(x, (rows, columns), (-2, -1)), xp.linalg.matrix_norm, ord=ord)
+    found = measured(name, xp.moveaxis(x, (rows, columns), (-2, -1)), xp.linalg.norm, ord=ord, axis=(-2, -1))
     return xp.expand_dims(found, sorted((rows, columns))) if keepdims else found
 
 

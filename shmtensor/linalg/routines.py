@@ -127,7 +127,7 @@ def gels(xp: Module, b: Array, a: Array, /) -> SolveResult:
     same_type("gels", matrix, right)
     m, n = matrix.shape[-2:]
     columns = right_side("gels", right, m)
-    tall = np.zeros((*columns.shape[:-2], max(m, n), columns.shape[-1]), matrix.dtype)
+    tall = xp.zeros((*columns.shape[:-2], max(m, n), columns.shape[-1]), matrix.dtype)
     tall[..., :m, :] = columns
 
     def compute(one: NDArray[Any], its: NDArray[Any]) -> tuple[Any, Any]:

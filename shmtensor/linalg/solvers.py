@@ -139,7 +139,7 @@ def inv_ex(xp: Module, x: Array, /, *, check_errors: bool = False) -> InvExResul
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (singular, if `check_errors`).
     """
     a = matrices("inv_ex", x, square=True)
-    one = np.eye(a.shape[-1], dtype=a.dtype)
+    one = xp.eye(a.shape[-1], dtype=a.dtype)
 
     def compute(matrix: NDArray[Any]) -> Any:
         return reported("inv_ex", "gesv", check_errors, matrix, one)[2:]

@@ -40,6 +40,7 @@ _ERRORS: dict[int, type[errors.ShmTensorError]] = {
     protocol.UNSUPPORTED: errors.ManagerUnavailable,
     protocol.INTERNAL: errors.ManagerError,
     protocol.EXISTS: errors.NameTaken,
+    protocol.PENDING: errors.SegmentLost,
 }
 
 
@@ -233,9 +234,11 @@ class Requests:
         return reply, descriptors
 
     def ask(
-        self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS
+        self, fd: int, message: protocol.Message, timeout: float = REQUEST_SECONDS, passed: int = -1
     ) -> tuple[protocol.Message, list[int]]:
         """Send `message` and wait for its reply, up to `timeout` seconds; signals are handled meanwhile.
+
+        The descriptor `passed` goes along, if it is not -1.
 
         Returns:
             (reply, descriptors); the caller must close the descriptors. The reply may be an ERROR.
@@ -256,7 +259,7 @@ class Requests:
                 raise errors.InvalidArgument(str(problem)) from None
             self._open[number] = message
             try:
-                self._send(fd, data, message, deadline, timeout)
+                self._send(fd, data, message, deadline, timeout, passed)
                 self._receive_reply(number, fd, message, deadline, timeout)
             except BaseException:
                 if number in self._replies:
@@ -315,12 +318,15 @@ class Requests:
             raise self._lost("another manager has replaced it")
         self._check(fd)
 
-    def _send(self, fd: int, data: bytes, message: protocol.Message, deadline: float, timeout: float) -> None:
+    def _send(
+        self, fd: int, data: bytes, message: protocol.Message, deadline: float, timeout: float, passed: int
+    ) -> None:
         sock = _over(fd)
+        beside = [] if passed < 0 else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", passed))]
         try:
             while True:
                 try:
-                    sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                    sock.sendmsg([data], beside, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
                     return
                 except BlockingIOError:
                     self._wait(fd, select.POLLOUT, message, deadline, timeout)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from errno import EDQUOT
-from time import monotonic
+from time import monotonic, sleep
 
 from shmtensor import _native, errors
+from shmtensor._loading import load
 from shmtensor._native import BlockGone, LockBusy, Refused
 from shmtensor.manager import protocol, shortage
 from shmtensor.manager.connection import (
@@ -37,6 +39,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
+
+
+PENDING_SECONDS = 0.02
+"""Pause before a segment is asked for again that no client has given to a new manager yet."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Stats:
     orphans: int
     names: int
     payload_bytes: int
+    device_bytes: int
     reserved_bytes: int
     live_blocks: int
     live_bytes: int
@@ -148,21 +155,24 @@ class Manager:
     # ------------------------------------------------------------------------------------------------------- requests
 
     def _request(
-        self, message: protocol.Message, timeout: float = REQUEST_SECONDS
+        self, message: protocol.Message, timeout: float = REQUEST_SECONDS, passed: int = -1
     ) -> tuple[protocol.Message, list[int]]:
         """Send a request as `_ask` does. Raises the exception of an ERROR reply."""
-        reply, descriptors = self._ask(message, timeout)
+        reply, descriptors = self._ask(message, timeout, passed)
         if isinstance(reply, protocol.Error):
             raise error_of(reply, os.fsdecode(self.address))
         return reply, descriptors
 
-    def _ask(self, message: protocol.Message, timeout: float = REQUEST_SECONDS) -> tuple[protocol.Message, list[int]]:
+    def _ask(
+        self, message: protocol.Message, timeout: float = REQUEST_SECONDS, passed: int = -1
+    ) -> tuple[protocol.Message, list[int]]:
         """Send a request to this group's manager. If it has ended, find or start its successor and ask that one."""
         deadline = monotonic() + timeout
         while True:
             requests = self._requests
             try:
-                return requests.ask(self.native.connection, message, max(LEAST_SECONDS, deadline - monotonic()))
+                left = max(LEAST_SECONDS, deadline - monotonic())
+                return requests.ask(self.native.connection, message, left, passed)
             except ConnectionGone:
                 self._recover(requests, deadline)
 
@@ -194,7 +204,9 @@ class Manager:
                 current.abandoned, owned = before, False
             self.native.reconnect(fd, welcome.epoch, owned)
             self._use(requests, welcome)
-        self._regain(max(deadline, monotonic() + SLICE_SECONDS))
+        deadline = max(deadline, monotonic() + SLICE_SECONDS)
+        self._regain(deadline)
+        self._give(deadline)
 
     def _regain(self, deadline: float) -> None:
         """Get new descriptors for segments whose descriptors this program closed; a successor needs them. Blocks."""
@@ -205,9 +217,25 @@ class Manager:
                 )
                 if isinstance(reply, protocol.Segment):  # not `_add`, which gives a ring back that cannot be mapped
                     control, payload = descriptors
-                    self.native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), False)
+                    if reply.flags & protocol.DEVICE:  # it is mapped, so that no address is needed
+                        self.native.add_device_segment(
+                            reply.segment, control, payload, reply.nbytes, _kind_of(reply), False, 0, 0
+                        )
+                    else:
+                        self.native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), False)
             except (errors.ShmTensorError, OSError):
                 return  # mapped memory works without them
+
+    def _give(self, deadline: float) -> None:
+        """Give a successor the descriptors of memory on devices, which it cannot reopen by itself. Blocks."""
+        for segment, descriptor in self.native.device_segments():
+            try:
+                left = max(0.0, deadline - monotonic())
+                self._requests.ask(self.native.connection, protocol.Give(segment), left, descriptor)
+            except (errors.ShmTensorError, OSError):
+                pass  # another client may have it, too; mapped memory works without
+            finally:
+                os.close(descriptor)
 
     def place_of(self, slot: int, generation: int) -> Place:
         """Return the `Place` of a slot of this group: this process's, or an embryo's."""
@@ -227,9 +255,10 @@ class Manager:
 
     def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
         # The segment of a request that was given up (Ctrl-C, a timeout) belongs to this process all the same.
-        if not isinstance(request, protocol.Create) or not isinstance(reply, protocol.Segment):
+        made = isinstance(request, protocol.Create | protocol.CreateDevice)
+        if not made or not isinstance(reply, protocol.Segment):
             return False
-        if not descriptors or reply.flags & protocol.RING:
+        if not descriptors or reply.flags & (protocol.RING | protocol.DEVICE):
             for fd in descriptors:
                 os.close(fd)
             self.return_segment(reply.segment)
@@ -243,6 +272,9 @@ class Manager:
     def _add(self, native: _native.Client, reply: protocol.Message, descriptors: list[int], owned: bool) -> None:
         assert isinstance(reply, protocol.Segment)
         control, payload = descriptors
+        if reply.flags & protocol.DEVICE:
+            self._add_on_device(native, reply, control, payload)
+            return
         try:
             native.add_segment(reply.segment, control, payload, reply.nbytes, _kind_of(reply), owned)
         except OSError as problem:
@@ -259,7 +291,55 @@ class Manager:
                 "address space (ulimit -v) or of mappings (vm.max_map_count)"
             ) from None
 
-    def _need_segment(self, native: _native.Client, nbytes: int) -> None:
+    def _add_on_device(self, native: _native.Client, reply: protocol.Segment, control: int, payload: int) -> None:
+        """Map a segment on a device that another process made.
+
+        Raises:
+            DeviceUnavailable: this process has no driver, or does not see that device.
+        """
+        try:
+            device, address = load("gpu.segments").open_payload(protocol.device_of(reply.name), payload, reply.nbytes)
+        except BaseException:
+            os.close(control)
+            os.close(payload)
+            raise
+        if not native.add_device_segment(
+            reply.segment, control, payload, reply.nbytes, _kind_of(reply), False, device, address
+        ):
+            load("gpu.segments").close_payload(address, reply.nbytes)  # another thread was faster
+
+    def add_on_device(self, device: int, uuid: bytes, address: int, nbytes: int, dedicated: bool, payload: int) -> None:
+        """Make a segment of this process's own of memory of a device. Sends a request to the manager.
+
+        Args:
+            device: its number in this process.
+            uuid: its 16 bytes.
+            address: where the memory is mapped in this process.
+            nbytes: its size.
+            dedicated: it is for a single block.
+            payload: a descriptor of it, which is taken over unless this raises.
+
+        Raises:
+            ManagerError, QuotaExceeded, ClientUnavailable: see `shmtensor.errors`.
+        """
+        flags = protocol.DEDICATED if dedicated else 0
+        reply, descriptors = self._request(protocol.CreateDevice(nbytes, flags, 0, uuid), passed=payload)
+        assert isinstance(reply, protocol.Segment)
+        control, again = descriptors
+        os.close(again)
+        self.native.add_device_segment(reply.segment, control, payload, nbytes, _kind_of(reply), True, device, address)
+
+    def trim_device(self, device: int) -> int:
+        """Give back this process's segments of a device of which nothing is used. Returns their number. Blocks."""
+        unused = self.native.give_up_unused(device)
+        for segment in unused:
+            self.return_segment(segment)
+        return len(unused)
+
+    def _need_segment(self, native: _native.Client, nbytes: int, device: int = -1) -> None:
+        if device >= 0:
+            load("gpu.segments").make_segment(self, device, nbytes)
+            return
         flags = protocol.NAMED if strategy() == "file_system" else 0
         if nbytes > _native.MAX_SEGMENT_BYTES:
             raise errors.InvalidArgument(
@@ -275,6 +355,10 @@ class Manager:
     def _need_mapping(self, native: _native.Client, segment: int, required: bool) -> str | None:
         """Map a segment. If it does not exist any more, return the manager's message, or raise it if `required`."""
         reply, descriptors = self._ask(protocol.Map(segment))
+        deadline = monotonic() + REQUEST_SECONDS
+        while isinstance(reply, protocol.Error) and reply.code == protocol.PENDING and monotonic() < deadline:
+            sleep(PENDING_SECONDS)  # a client is about to give it to the successor of a manager
+            reply, descriptors = self._ask(protocol.Map(segment))
         if isinstance(reply, protocol.Error):
             if required or reply.code not in (protocol.STALE, protocol.UNKNOWN):
                 raise error_of(reply, os.fsdecode(self.address))
@@ -300,6 +384,18 @@ class Manager:
                     f"cannot allocate a block of {nbytes} bytes; the size must be 1 to {_native.MAX_SEGMENT_BYTES}"
                 ) from None
             raise
+        except (Refused, BlockGone, LockBusy, ValueError) as problem:
+            self._translate(problem)
+
+    def allocate_on(self, device: int, nbytes: int) -> _native.Block:
+        """Allocate a block of a device's memory, of at least 1 byte, with arbitrary content.
+
+        Raises:
+            OutOfMemory: the device has no memory left.
+            DeviceUnavailable, ClientUnavailable, LockTimeout, ManagerError: see `shmtensor.errors`.
+        """
+        try:
+            return self.native.allocate(nbytes, device)
         except (Refused, BlockGone, LockBusy, ValueError) as problem:
             self._translate(problem)
 
@@ -521,11 +617,17 @@ class Manager:
 
     def close(self) -> None:
         """Leave the group: release everything and unmap it. Raises InvalidArgument while Blocks are alive."""
+        pinned = sys.modules.get("shmtensor.gpu.registered")
+        if pinned is not None:
+            pinned.leave(self)
         held = self.native.stats().blocks
         if held:
             raise errors.InvalidArgument(
                 f"cannot leave the group: {held} shared blocks are alive in this process; delete the tensors over them"
             )
+        devices = sys.modules.get("shmtensor.gpu.segments")
+        if devices is not None:
+            devices.leave(self)
         if self._on_close is not None:
             self._on_close(self)
         try:
@@ -536,6 +638,8 @@ class Manager:
         except errors.ManagerError:
             pass  # it has ended; its successor notices the end of this process
         self.native.close()
+        if devices is not None:
+            devices.close_unused(self.native)
 
 
 def _kind_of(reply: protocol.Segment) -> int:

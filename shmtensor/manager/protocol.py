@@ -35,6 +35,7 @@ OBSERVER = 2  # HELLO: no slot, no segments
 DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
 NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
 RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
+DEVICE = 8  # SEGMENT: its payload is memory of the device that `name` identifies
 PRIVATE = 1  # WELCOME: this manager was started on demand and runs in the background
 OWN = 1  # ROLE: the socket file is the manager's own, to be removed when it ends
 
@@ -49,6 +50,7 @@ INVALID = 8
 UNSUPPORTED = 9
 INTERNAL = 10
 EXISTS = 11
+PENDING = 12  # MAP: no client has given the successor of a manager this segment's descriptor yet; ask again
 
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
@@ -68,6 +70,25 @@ def check_name(name: bytes) -> None:
             f"{name[:80]!r} is not a name: it must be '/' and 1 to {MAX_NAME_BYTES - 1} letters, digits, '_', '-' or "
             "'.'"
         )
+
+
+def device_name(uuid: bytes) -> bytes:
+    """Return the name of a device in a SEGMENT message."""
+    return b"GPU-" + uuid.hex().encode()
+
+
+def device_of(name: bytes) -> bytes:
+    """Return the UUID of a device from its name in a SEGMENT message. Raises Malformed."""
+    try:
+        uuid = bytes.fromhex(name[4:].decode("ascii", "replace"))
+    except ValueError:
+        uuid = b""
+    if len(uuid) != 16 or not any(uuid) or name != device_name(uuid):
+        raise Malformed(
+            f"{name[:80]!r} is not the name of a device: it must be 'GPU-' and 32 hexadecimal digits in lower case, "
+            "not all 0"
+        )
+    return uuid
 
 
 @dataclass_transform(frozen_default=True)
@@ -324,6 +345,33 @@ class Succeed(Message):
     TYPE = 18
 
 
+class CreateDevice(Message):
+    """Asks for a segment whose payload is memory of a device: `nbytes` of it, by the descriptor that comes along."""
+
+    nbytes: int
+    flags: int
+    reserved: int
+    device: bytes
+    TYPE = 19
+    FORMAT = Struct("<QII16s")
+    DESCRIPTORS = 1
+
+    def check(self) -> None:
+        """Raise Malformed if the fields contradict the protocol."""
+        _check_flags(self, self.flags, DEDICATED, self.reserved)
+        if self.device == bytes(16):
+            raise Malformed("the UUID of the device is 0")
+
+
+class Give(Message):
+    """Gives a manager the descriptor of a segment on a device, which it lacks if it is the successor of another."""
+
+    segment: int
+    TYPE = 20
+    FORMAT = Struct("<Q")
+    DESCRIPTORS = 1
+
+
 # ----------------------------------------------------------------------------------------------------------- replies
 
 
@@ -358,10 +406,12 @@ class Segment(Message):
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
-        _check_flags(self, self.flags, DEDICATED | NAMED | RING, self.reserved)
+        _check_flags(self, self.flags, DEDICATED | NAMED | RING | DEVICE, self.reserved)
         if self.flags & RING and self.flags != RING | DEDICATED:
             raise Malformed(f"a ring cannot have the flags {self.flags:#x}")
-        if self.flags & NAMED or self.name:
+        if self.flags & DEVICE:
+            device_of(self.name)
+        elif self.flags & NAMED or self.name:
             check_name(self.name)
 
     @classmethod
@@ -466,7 +516,7 @@ REQUESTS: dict[int, type[Message]] = {
     cls.TYPE: cls
     for cls in (
         *(Hello, Embryo, Create, Map, Return, Export, Lookup, Unexport, List, Stats, Collect, Stop, Goodbye),
-        *(Event, Bind, Rejoin, Restart, Succeed),
+        *(Event, Bind, Rejoin, Restart, Succeed, CreateDevice, Give),
     )
 }
 REPLIES: dict[int, type[Message]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .._native import atomic_add, atomic_index_add
+from .._native import atomic_add, atomic_index_add, has_device_arrays, is_device_array
 from .._tensor.core import Tensor, wrap
 from ..dtypes import default_float
 
@@ -77,6 +77,8 @@ def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def constants(dtype: np.dtype[Any], *values: float) -> list[Array]:
     """Numbers as arrays of the type that a step computes with for parameters of a type."""
     kind = real_type(dtype)
+    if has_device_arrays():  # CuPy takes NumPy's scalars, and not its arrays
+        return [kind.type(value) for value in values]
     return [np.array(value, kind) for value in values]
 
 
@@ -128,6 +130,11 @@ class Scratch:
             For each block, its part of each array, and as many arrays of arbitrary content.
         """
         first = arrays[0]
+        if is_device_array(first):
+            if first.dtype.kind == "c":
+                arrays = tuple([as_real(a) for a in arrays])
+            dtype = real_type(first.dtype)
+            return ((*arrays, *[np.empty_like(arrays[0], dtype) for _ in range(spare)]),)
         views = self._views.get((spare, first.shape, first.dtype))
         return self._divide(spare, arrays) if views is None else ((*arrays, *views),)
 
@@ -178,9 +185,11 @@ def coalesced(indices: Array, values: Array) -> tuple[Array, Array]:
     return indices[first], np.add.reduceat(values[order], first, axis=0)
 
 
-def add_rows(a: Array, indices: Array, values: Array, factor: float) -> None:
+def add_rows(a: Any, indices: Array, values: Array, factor: float) -> None:
     """Add `factor` times rows to rows of `a`; each element atomically, so that no process's addition is lost."""
-    if a.dtype.char in "fd":
+    if is_device_array(a):
+        a.scatter_add(indices, (values * factor).astype(a.dtype, copy=False))
+    elif a.dtype.char in "fd":
         atomic_index_add(a, indices, values.astype(a.dtype, copy=False), factor)
     else:  # without atomic operations for such elements
         np.add.at(a, indices, (values * factor).astype(a.dtype, copy=False))

@@ -9,6 +9,7 @@ import numpy as np
 from ..dtypes import DTYPES, ElementType, class_named, each_type
 from .base import STORAGE_CLASSES as STORAGE_CLASSES
 from .storage import Storage as Storage
+from .storage import _rebuild_on_device as _rebuild_on_device
 from .storage import _rebuild_part as _rebuild_part
 from .storage import _rebuild_storage as _rebuild_storage
 

@@ -15,13 +15,14 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
+from .._loading import load
+from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View, is_device_array
 from ..allocators import MapAllocator, default_allocator
 from ..allocators.lease import Lease, lease
 from ..allocators.managed import allocate
 from ..allocators.protocol import Allocator, Region
 from ..dtypes import DEFAULT, DTYPES, DType, NumpyType, require_same, require_supported
-from ..errors import DTypeError, InvalidArgument, ShmTensorError, type_name
+from ..errors import DTypeError, InvalidArgument, NotSupported, ShmTensorError, type_name
 from .arguments import INTEGERS, read_only
 from .regions import (
     OWN,
@@ -32,6 +33,7 @@ from .regions import (
     element_count,
     flat_values,
     fresh_array,
+    is_writable,
     moving,
     owner_of,
     region_over,
@@ -47,6 +49,8 @@ STORAGE_CLASSES: Final[dict[NumpyType, type[Any]]] = {}
 # The existing storage of a block, so that a block that is received twice is one storage. The key contains an id, so a
 # lookup must compare the block as well.
 _of_block: Final[weakref.WeakValueDictionary[tuple[int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
+# The same for shared memory of GPUs, by the id of its BlockMemory.
+_of_memory: Final[weakref.WeakValueDictionary[tuple[int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
 # The same for storages over a View of a block, by the kind of view.
 _of_view: Final[weakref.WeakValueDictionary[tuple[int, int, NumpyType], StorageBase]] = weakref.WeakValueDictionary()
 
@@ -111,6 +115,37 @@ class StorageBase:
         if type(region) is Block:
             with moving:
                 _of_block[id(region), self._dtype] = self
+
+    def _is_on_device(self) -> bool:
+        return is_device_array(self._flat)
+
+    @classmethod
+    def _over_device(cls, flat: Any) -> StorageBase:
+        """Return the storage over a flat array on a GPU; of a shared block an existing one of that type."""
+        dtype, memory = flat.dtype, flat.data.mem
+        shared = hasattr(memory, "block")
+        with moving:
+            known = _of_memory.get((id(memory), dtype)) if shared else None
+            if known is not None and known._region is memory:
+                return known
+            storage: StorageBase = object.__new__(cls._class_of(dtype))
+            allocator = load("allocators.cuda").of(int(flat.device.id), shared)
+            storage._adopt(flat, memory, allocator, OWN if shared else StorageFlags.REFCOUNTED)
+            if shared:
+                _of_memory[id(memory), dtype] = storage
+        return storage
+
+    def _share_on_device(self) -> None:
+        """Move the memory of a root storage into shared memory of its GPU."""
+        cuda = load("allocators.cuda")
+        number = int(self._flat.device.id)  # type: ignore[attr-defined]
+        memory = cuda.allocate(number, self._flat.nbytes)
+        with moving:
+            if not self.is_shared():  # another thread may have been quicker
+                flat = memory.array(self._dtype, self._flat.shape)
+                flat[...] = self._flat
+                self._move(flat, memory, cuda.of(number, True), OWN)
+                _of_memory[id(memory), self._dtype] = self
 
     def _adopt(self, flat: NDArray[Any], region: Region, allocator: Allocator, flags: StorageFlags) -> None:
         self._flat = flat
@@ -200,7 +235,7 @@ class StorageBase:
         return "heap" if self._allocator is default_allocator else str(getattr(self._allocator, "name", "other"))
 
     def _require_writable(self, doing: str) -> None:
-        if not self._flat.flags.writeable:
+        if not is_writable(self._flat):
             raise read_only(f"{doing} {self._describe()}")
 
     def _root(self) -> tuple[Any, int]:
@@ -404,6 +439,12 @@ class StorageBase:
             raise InvalidArgument("readonly and copy_on_write exclude each other")
         kind = VIEW_LENT if readonly else VIEW_FROZEN if copy_on_write else 0
         root, _ = self._root()
+        if root._is_on_device():
+            if kind:
+                raise NotSupported("readonly and copy_on_write are not available for memory of a GPU; share a clone()")
+            if not root.is_shared():
+                root._share_on_device()
+            return self
         if not root.is_shared():
             # Not under `moving`: the first allocation starts a process, and a fork takes that lock too.
             block = allocate(root.nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
@@ -10,12 +11,13 @@ from typing import IO, Any, Final, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
+from .._native import VIEW_LENT
 from ..allocators import MapAllocator, default_allocator
 from ..allocators.lease import lease
 from ..allocators.protocol import Allocator
 from ..dtypes import require_same
-from ..errors import DeviceUnavailable, DTypeError, IndexOutOfRange, InvalidArgument, LayoutError, type_name
-from . import regions
+from ..errors import DTypeError, IndexOutOfRange, InvalidArgument, LayoutError, type_name
 from .arguments import integer
 from .base import StorageBase
 from .regions import (
@@ -26,6 +28,7 @@ from .regions import (
     flat_values,
     owner_of,
     put_bytes,
+    shared_block,
     shared_by,
     unfit,
 )
@@ -56,7 +59,8 @@ class Content(StorageBase):
         """
         if isinstance(index, slice):
             return self._part(index)
-        return self._flat.item(self._position(index))
+        at = self._position(index)
+        return self._flat[at].item() if self._is_on_device() else self._flat.item(at)
 
     def __setitem__(self, index: int | slice, value: Any) -> None:
         """Write an element, or a slice from a value, sequence, array or storage.
@@ -71,6 +75,8 @@ class Content(StorageBase):
         """
         self._require_writable("writing to")
         target = self._flat[index] if isinstance(index, slice) else self._position(index)
+        if self._is_on_device():
+            value = load("gpu.arrays").operand(value._flat if isinstance(value, StorageBase) else value, self._flat)
         try:
             if isinstance(target, int):
                 self._flat[target] = value
@@ -104,9 +110,14 @@ class Content(StorageBase):
         return part
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._flat.item(i) for i in range(self.size()))
+        flat = self._flat
+        if self._is_on_device():
+            flat = load("gpu.arrays").to_host(flat)
+        return (flat.item(i) for i in range(self.size()))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if self._is_on_device():
+            raise DTypeError(f"{self._describe()} cannot be an array of NumPy's; copy it to the host first: cpu()")
         return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
 
     # -- from what exists ---------------------------------------------------------------------------------------------
@@ -210,7 +221,7 @@ class Content(StorageBase):
 
     def tolist(self) -> list[Any]:
         """Return all elements as Python values. Does not block."""
-        values: list[Any] = self._flat.tolist()
+        values: list[Any] = self.cpu()._flat.tolist()  # type: ignore[attr-defined]
         return values
 
     def fill_(self, value: Any) -> Self:
@@ -232,8 +243,18 @@ class Content(StorageBase):
             DTypeError: values that cannot be converted.
         """
         self._require_writable("copying to")
+        if isinstance(source, StorageBase) and (source._is_on_device() or self._is_on_device()):
+            self._require_size(source.size(), "elements", self.size())
+            arrays = load("gpu.arrays")
+            if self._is_on_device():
+                self._flat[...] = arrays.operand(source._flat, self._flat)
+                return self
+            source = arrays.to_host(source._flat)
         values = flat_values(source, self._dtype)
         self._require_size(values.size, "elements", self.size())
+        if self._is_on_device():
+            load("gpu.arrays").copy_in(self._flat, values)
+            return self
         np.copyto(self._flat, values, casting="unsafe")
         return self
 
@@ -261,7 +282,9 @@ class Content(StorageBase):
             )
 
     def clone(self) -> Self:
-        """Return a copy in private memory. Does not block. Raises OutOfMemory."""
+        """Return a copy in private memory, on the same device. Does not block. Raises OutOfMemory."""
+        if self._is_on_device():
+            return self._over_device(self._flat.copy())  # type: ignore[return-value]
         copy = type(self)(self.size())
         np.copyto(copy._flat, self._flat)
         return copy
@@ -289,23 +312,37 @@ class Content(StorageBase):
 
     def is_pinned(self) -> bool:
         """Whether the memory is page-locked for copies to a GPU. Does not block."""
-        return getattr(self._allocator, "pinned", False) is True
+        if getattr(self._allocator, "pinned", False) is True:
+            return True
+        registered = sys.modules.get("shmtensor.gpu.registered")
+        return registered is not None and registered.is_registered(getattr(self._region, "address", 0))
 
-    def pin_memory(self) -> Self:
-        """Return this storage if it is pinned, else a copy in page-locked memory. Does not block.
+    def pin_memory(self, device: Any = "cuda") -> Self:
+        """Return the elements in page-locked memory: this storage if it is pinned or can be, else a copy.
+
+        Shared memory of 64 KiB or more is pinned where it is, until this process does not use it any more; if the
+        driver refuses that, there is a warning, and the memory stays as it is. Other memory is copied into private
+        memory. Initialises CUDA if that was not done.
+
+        Args:
+            device: as in torch, where it is deprecated; it must be a GPU.
 
         Raises:
-            DeviceUnavailable: CUDA is not available.
-            OutOfMemory: no memory.
+            DeviceUnavailable: this process cannot use a GPU; the message says why.
+            OutOfMemory: no memory for the copy.
+            InvalidArgument: another kind of device.
         """
+        if device is not None and not str(device).startswith("cuda"):
+            raise InvalidArgument(f"memory is pinned for copies to a GPU, and not to device {str(device)!r}")
         if self.is_pinned():
             return self
-        if regions.pinned_allocator is None:
-            raise DeviceUnavailable(
-                "pinned memory needs CUDA, which is not available: it requires an NVIDIA GPU, its driver "
-                "(libcuda.so.1) and the extra shmtensor[cuda]; without them, use the storage itself"
-            )
-        return type(self)(self, allocator=regions.pinned_allocator)
+        block, kind = shared_block(self._region)
+        if block is not None and kind in (0, VIEW_LENT):
+            registered = load("gpu.registered")
+            if block.nbytes >= registered.PAGED_FROM:
+                registered.pin(block)
+                return self
+        return type(self)(self, allocator=load("allocators.pinned").cuda_host_allocator)
 
     def add_finalizer(self, function: Callable[..., object], *arguments: Any) -> weakref.finalize[..., Any]:
         """Call `function(*arguments)` when the current memory of this storage is freed. Does not block.

@@ -6,9 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..devices import CPU, Device
+from .._loading import load
+from ..devices import CPU, Device, device_of, of_array
 from ..dtypes import BY_DTYPE, NumpyType, dtype_of, named
-from ..errors import DeviceUnavailable
+from ..errors import InvalidArgument
 from .base import StorageBase
 from .regions import StorageFlags
 
@@ -48,7 +49,8 @@ class Kinds(StorageBase):
             DTypeError: an unknown type.
         """
         if dtype is None:
-            return f"shmtensor.{BY_DTYPE[self._dtype].prefix}Storage"
+            place = "cuda." if self._is_on_device() else ""
+            return f"shmtensor.{place}{BY_DTYPE[self._dtype].prefix}Storage"
         return self.to(_type_named(dtype))
 
     def untyped(self) -> Any:
@@ -74,31 +76,42 @@ class Kinds(StorageBase):
     @property
     def device(self) -> Device:
         """Where the memory is."""
-        return CPU
+        return of_array(self._flat) if self._is_on_device() else CPU
 
     @property
     def is_cuda(self) -> bool:
-        """False: the memory is not a GPU's."""
-        return False
+        """Whether the memory is a GPU's."""
+        return self._is_on_device()
 
     def get_device(self) -> int:
-        """Return the number of its device: -1, for the CPU has none."""
-        return -1
+        """Return the number of its GPU; -1: it is in the processor's memory."""
+        return int(self._flat.device.id) if self._is_on_device() else -1  # type: ignore[attr-defined]
 
     def cpu(self) -> Self:
-        """Return this storage, which is in the memory of the CPU."""
-        return self
+        """Return this storage if it is in the processor's memory, else a copy there. Blocks until that is done."""
+        if not self._is_on_device():
+            return self
+        return type(self)(load("gpu.arrays").to_host(self._flat))
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Self:
-        """Raise an error: this version has storages in the memory of the CPU only.
+        """Return this storage if it is on that GPU, else a copy there.
+
+        Args:
+            device: a GPU, or its number; None: the current one.
+            non_blocking: a copy from pinned memory is not waited for.
 
         Raises:
-            DeviceUnavailable: always.
+            DeviceUnavailable: no GPU can be used; the message says why.
+            InvalidArgument: there is no such GPU.
+            OutOfMemory: it has no memory left.
         """
-        raise DeviceUnavailable(
-            "cuda(): storages of shmtensor are in the memory of the CPU; have torch copy it to a GPU: "
-            "torch.from_dlpack(shmtensor.Tensor(storage)).cuda()"
-        )
+        target = device_of("cuda" if device is None else device)
+        if target is CPU:
+            raise InvalidArgument(f"cuda({device!r}): give a GPU, or use cpu()")
+        if self.device == target:
+            return self
+        flat = load("gpu.arrays").to_device(self._flat, target.index, non_blocking)
+        return self._over_device(flat)  # type: ignore[return-value]
 
 
 def _type_named(spec: Any) -> NumpyType:

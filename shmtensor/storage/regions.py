@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
 from .._native import VIEW_FROZEN, VIEW_LENT, VIEW_PERSONAL, VIEW_READONLY, Block, View
 from ..allocators import MapAllocator, MapFlags, default_allocator, managed_allocator
 from ..allocators.lease import Lease, allocate_array
@@ -52,6 +53,8 @@ def array_over(
     flat: NDArray[Any], shape: tuple[int, ...], dtype: Any, offset: int, strides: tuple[int, ...]
 ) -> NDArray[Any]:
     """Return an array over a part of `flat`; offset and strides in bytes. Raises ValueError, TypeError."""
+    if not isinstance(flat, np.ndarray):
+        return load("gpu.arrays").part_of(flat, shape, dtype, offset, strides)
     array: NDArray[Any] = np.ndarray(shape, dtype, flat, offset, strides)
     if not flat.nbytes and array.size:  # NumPy does not check strides if the buffer is empty
         raise ValueError("strides is incompatible with shape of requested array and size of buffer")
@@ -71,12 +74,12 @@ def empty_cache() -> int:
     Raises:
         ClientUnavailable: see `shmtensor.errors`.
     """
+    pinned = sys.modules.get("shmtensor.gpu.registered")
+    if pinned is not None:
+        pinned.trim()
     client = sys.modules.get("shmtensor.manager.client")
     return client.trim() if client else 0
 
-
-pinned_allocator: Allocator | None = None
-"""The allocator of `pin_memory`, with `pinned` True. Set by the CUDA part if there is a GPU."""
 
 moving: Final = threading.RLock()
 """Guards moves and creation of storages. Re-entrant, because a finalizer may run while it is held."""
@@ -124,8 +127,15 @@ def put_bytes(flat: NDArray[Any], raw: NDArray[np.uint8]) -> None:
         np.copyto(flat.view(np.uint8), raw)
 
 
+def is_writable(array: Any) -> bool:
+    """Whether the elements of an array may be written. Those on a GPU always may."""
+    return array.flags.writeable if isinstance(array, np.ndarray) else True
+
+
 def owner_of(array: NDArray[Any]) -> Any:
-    """Return the object that owns the memory of an array: an ndarray, a lease, a block or a buffer."""
+    """Return what owns the memory of an array: an ndarray, a lease, a block or a buffer; on a GPU, CuPy's memory."""
+    if not isinstance(array, np.ndarray):
+        return array.data.mem
     base: Any = array
     while True:
         # NumPy gets a tensor's memory as a memoryview of the tensor's array.
@@ -139,6 +149,8 @@ def owner_of(array: NDArray[Any]) -> Any:
 
 def address_of(array: NDArray[Any]) -> int:
     """Return the address of the first element in this process."""
+    if not isinstance(array, np.ndarray):
+        return int(array.data.ptr)  # on a GPU
     address: int = array.__array_interface__["data"][0]
     return address
 

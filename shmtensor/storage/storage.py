@@ -7,12 +7,15 @@ they follow. NumPy arrays that were taken earlier do not follow; they keep the o
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
+from .._native import is_device_array
 from ..allocators import default_allocator, managed_allocator
 from ..allocators.lease import Lease
 from ..allocators.protocol import Allocator
@@ -92,7 +95,7 @@ class Storage(Conversions, Content, Handles, Kinds, Streams):
 
     def __repr__(self) -> str:
         """Return a line for each element, of a long storage for the first and last ones, and then what it is."""
-        flat = self._flat
+        flat = self.cpu()._flat
         values = [*flat[:ENDS].tolist(), "...", *flat[-ENDS:].tolist()] if flat.size > LISTED else flat.tolist()
         place = f", memory={self._place()}" if self.is_shared() else ""
         lines = "\n ".join(map(str, values))
@@ -110,6 +113,8 @@ class Storage(Conversions, Content, Handles, Kinds, Streams):
             if root._dtype == self._dtype:
                 return _rebuild_part, (root, first // self._dtype.itemsize, self.size())
             return _rebuild_part, (root, first, self.size(), self._dtype.name)
+        if self._is_on_device():
+            return _rebuild_on_device, (self.cpu(), self.get_device())
         if plain_reducer is not None and (reduced := plain_reducer(self)) is not None:
             return reduced
         data = pickle.PickleBuffer(flat_bytes(self).data) if protocol >= 5 else self._flat.tobytes()
@@ -150,6 +155,8 @@ def storage_of(array: NDArray[Any]) -> Storage:
 
     Does not block. The strides of the array must be multiples of the item size. Raises DTypeError.
     """
+    if is_device_array(array):
+        return _on_device(array)
     base: Any = owner_of(array)
     owned = array.base is None
     dtype = array.dtype
@@ -170,6 +177,34 @@ def storage_of(array: NDArray[Any]) -> Storage:
         flags = OWN | StorageFlags.RESIZABLE if owned else StorageFlags.REFCOUNTED
         storage._adopt(flat, array, default_allocator, flags)
     return storage
+
+
+def _on_device(array: Any) -> Storage:
+    """Return a storage over the memory of an array on a GPU: its whole shared block, else the memory of the array."""
+    memory, dtype = array.data.mem, array.dtype
+    arrays = load("gpu.arrays")
+    shared = hasattr(memory, "block")
+    if shared and (array.data.ptr - memory.ptr) % dtype.itemsize == 0:
+        count = memory.nbytes // dtype.itemsize if array.size or memory.nbytes > 1 else 0
+        return Storage._over_device(arrays.over(memory, (count,), dtype, 0, (dtype.itemsize,)))  # type: ignore[return-value]
+    root = array if array.base is None else array.base
+    if root.size and root.dtype == dtype and root.data.mem is memory:  # what the array is a view of
+        count, offset = root.nbytes // dtype.itemsize, root.data.ptr - memory.ptr
+    else:
+        count, offset = (memory.size - (array.data.ptr - memory.ptr)) // dtype.itemsize, array.data.ptr - memory.ptr
+        count = min(count, array.size)
+    flat = arrays.over(memory, (count,), dtype, offset, (dtype.itemsize,))
+    return Storage._over_device(flat)  # type: ignore[return-value]
+
+
+def _rebuild_on_device(storage: Storage, device: int) -> Storage:
+    """Unpickle a storage that was on a GPU: on that one, or in the processor's memory where this process has none."""
+    if load("gpu.driver").status():
+        warnings.warn(
+            f"a storage from cuda:{device} is loaded into the processor's memory: no GPU can be used", stacklevel=2
+        )
+        return storage
+    return storage.cuda(device)
 
 
 def _rebuild_storage(name: str, data: Any) -> Storage:
@@ -201,4 +236,6 @@ def _rebuild_part(root: Storage, first: int, size: int, dtype: str | None = None
     return part
 
 
-_rebuild_storage.__module__ = _rebuild_part.__module__ = Storage.__module__  # in pickles
+_rebuild_storage.__module__ = _rebuild_part.__module__ = _rebuild_on_device.__module__ = (
+    Storage.__module__
+)  # in pickles

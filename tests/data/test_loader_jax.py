@@ -20,7 +20,7 @@ import shmtensor as st
 from shmtensor.data import DataLoader, outputs
 from test_loader_jax import DTYPES, Typed
 pointers = []
-convert = outputs.converter("jax", False)
+convert = outputs.converter("jax")
 def watched(tensor):
     array = convert(tensor)
     if tensor.is_shared():  # of private memory, JAX copies what is not aligned to 64 bytes

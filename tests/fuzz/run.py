@@ -140,6 +140,10 @@ def real(random_: random.Random) -> p.Message:
             p.Unexport(name),
             p.Bind(number, 0, 1, name),
             p.Event(number),
+            p.CreateDevice(
+                random_.choice([0, 1, 2 << 20]), random_.choice([0, 1]), 0, bytes([random_.randrange(1, 3)]) * 16
+            ),
+            p.Give(number),
             p.List(),
             p.Stats(),
             p.Collect(random_.choice([-1.0, 0.0, 1e9, float("inf")])),
@@ -182,7 +186,7 @@ def batter(address: str, messages: int, seed: int) -> tuple[int, int]:
                     sent += 1
                 for _ in range(random_.choice([1, 5, 30])):
                     data = mutated(p.encode(real(random_), random_.getrandbits(32)), random_) or b"\0"
-                    if random_.random() < 0.1:
+                    if random_.random() < (0.8 if data[4:6] in (b"\x13\0", b"\x14\0") else 0.1):
                         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                         given = random_.choice([files[:1], files, [pair[0].fileno()], files * 60])
                         try:

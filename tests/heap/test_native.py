@@ -44,7 +44,7 @@ def test_stress_with_kills() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["ring", "reach", "cast", "sync"])
+@pytest.mark.parametrize("name", ["ring", "reach", "cast", "sync", "timelines"])
 def test_every_failpoint_of_a_structure_in_every_role(name: str) -> None:
     done = program(name)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -207,8 +207,8 @@ REALS = (0.0, -1.0, 2.0**32, 2.0**64, 1e308, float("inf"), float("-inf"))
 
 def variants(base: p.Message) -> Iterator[p.Message]:
     """The message with each boundary value in each of its numbers, and in all of them, as far as it can be encoded."""
-    fields = list(zip(base.FIELDS, re.findall(r"64s|[IQd]", str(base.FORMAT.format)), strict=True))
-    numbers = {name: REALS if kind == "d" else BOUNDARIES for name, kind in fields if kind != "64s"}
+    fields = list(zip(base.FIELDS, re.findall(r"64s|16s|[IQd]", str(base.FORMAT.format)), strict=True))
+    numbers = {name: REALS if kind == "d" else BOUNDARIES for name, kind in fields if kind not in ("64s", "16s")}
     changes: list[dict[str, Any]] = [{name: value} for name, values in numbers.items() for value in values]
     changes += [dict.fromkeys(numbers, value) for value in BOUNDARIES if numbers]
     for change in changes:
@@ -230,6 +230,7 @@ def test_the_boundaries_of_every_number(watched: Watched) -> None:
         *(p.Export(segment.segment, 0, 1), p.Export(ring.segment, 0, 1), p.Lookup(b"/bound"), p.Unexport(b"/none")),
         *(p.List(), p.Stats(), p.Collect(), p.Event(0), p.Bind(segment.segment, 0, 1, b"/x")),
         *(p.Bind(ring.segment, 0, 1, b"/y"), p.Goodbye(), p.Stop(), p.Restart(), p.Succeed()),
+        *(p.CreateDevice(0, 0, 0, bytes(range(16))), p.Give(0)),
     )
     assert {type(base) for base in bases} == set(p.REQUESTS.values())
     null = os.open(os.devnull, os.O_RDONLY)

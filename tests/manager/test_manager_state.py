@@ -43,7 +43,7 @@ class SegmentMetadata:
         if self.locked:
             raise _native.LockBusy
 
-    facts = _native.SegmentFacts((0, 0, 0, 1 << 20, False, False))
+    facts = _native.SegmentFacts((0, 0, 0, 1 << 20, False, False, b""))
 
     def release_holds(self, slot: int, group: object, rebuild: bool = False) -> int:
         self._check()

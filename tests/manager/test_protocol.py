@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shmtensor.manager import protocol as p
 
+UUID = bytes(range(16))
 REQUESTS = [
     p.Hello(1, 1, p.QUIET),
     p.Hello(1, 1, p.OBSERVER),
@@ -36,6 +37,8 @@ REQUESTS = [
     p.Rejoin(3, 3, 7, 1, 2**64 - 1),
     p.Restart(),
     p.Succeed(),
+    p.CreateDevice(2 << 20, p.DEDICATED, 0, UUID),
+    p.Give(5),
 ]
 REPLIES = [
     p.Welcome(3, 99, 2**64 - 1, 1),
@@ -50,6 +53,8 @@ REPLIES = [
     p.Segment(1, 1 << 30, p.DEDICATED | p.RING),
     p.Signal(),
     p.Role(p.OWN),
+    p.Segment(1, 2 << 20, p.DEVICE, 0, p.device_name(UUID)),
+    p.Segment(1, 2 << 20, p.DEVICE | p.DEDICATED, 0, p.device_name(UUID)),
     p.Error(p.STALE, 0, "gone: naïve"),
 ]
 
@@ -75,11 +80,11 @@ def test_every_message_is_tried_here() -> None:
 
 def test_the_specification_lists_every_message_and_code() -> None:
     text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
-    names = {"Collect": "GC"}
+    names = {"Collect": "GC", "CreateDevice": "CREATE_DEVICE"}
     for number, cls in {**p.REQUESTS, **p.REPLIES}.items():
         word = names.get(cls.__name__, cls.__name__.upper())
         assert re.search(rf"^\| {number} \| {word} \|", text, re.M), word
-    codes = "MALFORMED VERSION DENIED LIMIT MEMORY UNKNOWN STALE INVALID UNSUPPORTED INTERNAL EXISTS"
+    codes = "MALFORMED VERSION DENIED LIMIT MEMORY UNKNOWN STALE INVALID UNSUPPORTED INTERNAL EXISTS PENDING"
     for code in codes.split():
         assert re.search(rf"^\| {getattr(p, code)} \| {code}[:, ]", text, re.M), code
 
@@ -124,6 +129,11 @@ MALFORMED = {
     "create flags": (packet(3, struct.pack("<QII", 1, 8, 0)), 5),
     "ring with a size": (packet(3, struct.pack("<QII", 1, 4, 0)), 5),
     "ring in dev shm": (packet(3, struct.pack("<QII", 0, 6, 0)), 5),
+    "device without UUID": (packet(19, struct.pack("<QII16s", 1, 0, 0, bytes(16))), 5),
+    "device flags": (packet(19, struct.pack("<QII16s", 1, p.RING, 0, UUID)), 5),
+    "device reserved": (packet(19, struct.pack("<QII16s", 1, 0, 1, UUID)), 5),
+    "device too short": (packet(19, struct.pack("<QII8s", 1, 0, 0, UUID[:8])), 5),
+    "give too long": (packet(20, struct.pack("<QQ", 1, 0)), 5),
     "bind without slash": (packet(15, struct.pack("<QQQ64s", 1, 2, 3, b"name")), 5),
     "name empty": (packet(7, b"\0" * 64), 5),
     "name without slash": (packet(7, b"torch".ljust(64, b"\0")), 5),
@@ -155,6 +165,12 @@ def test_fields_out_of_range_are_not_encoded() -> None:
         p.Lookup(b"nope"),
         p.Create(1, 64),
         p.Segment(1, 1, p.RING),
+        p.Segment(1, 1, p.DEVICE),
+        p.Segment(1, 1, p.DEVICE | p.RING | p.DEDICATED, 0, p.device_name(UUID)),
+        p.Segment(1, 1, p.DEVICE, 0, b"GPU-" + b"0" * 31),
+        p.Segment(1, 1, p.DEVICE, 0, b"GPU-" + b"0" * 32),
+        p.Segment(1, 1, p.DEVICE, 0, b"/torch_1_2"),
+        p.CreateDevice(1, 0, 0, bytes(16)),
     ):
         with pytest.raises(p.Malformed):
             p.encode(message)
@@ -182,6 +198,7 @@ def test_any_body_gives_a_message_or_malformed(number: int, body: bytes) -> None
 
 
 NAMES = st.binary(max_size=61).map(lambda raw: b"/a" + bytes(p._NAME_BYTES[byte % len(p._NAME_BYTES)] for byte in raw))
+UUIDS = st.binary(min_size=16, max_size=16).filter(any)
 NUMBERS = {"I": st.integers(0, 2**32 - 1), "Q": st.integers(0, 2**64 - 1), "d": st.floats(allow_nan=False)}
 
 
@@ -191,11 +208,12 @@ def messages(draw: st.DrawFn) -> p.Message:
     cls = draw(st.sampled_from([*p.REQUESTS.values(), *p.REPLIES.values()]))
     if cls is p.Error:
         return p.Error(draw(NUMBERS["I"]), draw(NUMBERS["I"]), draw(st.text(max_size=p.MAX_TEXT_BYTES // 4)))
-    form = re.findall(r"64s|[IQd]", cls.FORMAT.format)
-    values = [draw(NAMES if code == "64s" else NUMBERS[code]) for code in form]
+    form = re.findall(r"64s|16s|[IQd]", cls.FORMAT.format)
+    strings = {"64s": NAMES | UUIDS.map(p.device_name), "16s": UUIDS}
+    values = [draw(strings[code] if code in strings else NUMBERS[code]) for code in form]
     for at, field in enumerate(cls.FIELDS):
         if field in ("flags", "reserved"):
-            values[at] = draw(st.sampled_from([0, 0, 1, 2, 4]))
+            values[at] = draw(st.sampled_from([0, 0, 1, 2, 4, 8, 9]))
     made = cls(*values)
     try:
         made.check()

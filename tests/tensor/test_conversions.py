@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shmtensor as st
-from shmtensor.errors import DTypeError, InvalidArgument
+from shmtensor.errors import DeviceUnavailable, DTypeError, InvalidArgument
 from shmtensor.threads import get_num_threads, set_num_threads
 
 METHODS = {
@@ -58,7 +58,9 @@ def test_to():
         assert made.dtype == st.int16 and made.tolist() == [[1] * 3] * 2
     for made in (x.to(st.float, copy=True), x.to(st.float, False, True), x.to("cpu", st.float, False, True)):
         assert made is not x and not np.may_share_memory(made.numpy(), x.numpy())
-    for wrong in (lambda: x.to("cuda"), lambda: x.to(st.int8, 1, 2, 3), lambda: x.to(st.int8, "cpu")):
+    with pytest.raises(DeviceUnavailable):
+        x.to("cuda")
+    for wrong in (lambda: x.to(st.int8, 1, 2, 3), lambda: x.to(st.int8, "cpu")):
         with pytest.raises(InvalidArgument):
             wrong()
     for wrong in (lambda: x.to("nothing"), lambda: x.type("shmtensor.NoTensor"), lambda: x.type("other.FloatTensor")):

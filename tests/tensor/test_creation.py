@@ -12,7 +12,7 @@ from layouts import TYPES, same
 import shmtensor as st
 from shmtensor import _native
 from shmtensor._tensor import creation, ranges
-from shmtensor.errors import DTypeError, InvalidArgument, NotSupported
+from shmtensor.errors import DeviceUnavailable, DTypeError, InvalidArgument, NotSupported
 from shmtensor.manager import client
 
 CASES: dict[str, Any] = {
@@ -123,7 +123,7 @@ def test_torchs_keywords(name):
         assert make(dtype=st.float64, device=device, **usual).dtype == st.float64
     for unusual, error, says in (
         ({"pin_memory": True}, NotSupported, "pin_memory"),
-        ({"layout": "sparse"}, NotSupported, "strided"), ({"device": "cuda"}, InvalidArgument, "cuda"),
+        ({"layout": "sparse"}, NotSupported, "strided"), ({"device": "cuda"}, DeviceUnavailable, "GPU"),
     ):  # fmt: skip
         with pytest.raises(error, match=says):
             make(**unusual)

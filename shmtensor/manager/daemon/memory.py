@@ -82,10 +82,17 @@ class Memory:
                 unlink_shm(name)
             raise
 
-    def _make_metadata(
-        self, number: int, owner: tuple[int, int], nbytes: int, dedicated: bool
+    def make_on_device(
+        self, number: int, owner: tuple[int, int], nbytes: int, dedicated: bool, device: bytes
     ) -> _native.SegmentMetadata:
-        return _native.SegmentMetadata.create(metadata_name(self._group_id, number), number, *owner, nbytes, dedicated)
+        """Create the metadata of a segment whose payload is memory of the device with that UUID. Raises OSError."""
+        return self._make_metadata(number, owner, nbytes, dedicated, device)
+
+    def _make_metadata(
+        self, number: int, owner: tuple[int, int], nbytes: int, dedicated: bool, device: bytes = b""
+    ) -> _native.SegmentMetadata:
+        name = metadata_name(self._group_id, number)
+        return _native.SegmentMetadata.create(name, number, *owner, nbytes, dedicated, device)
 
     def make_ring(self, number: int, ring: int, slot: int) -> tuple[_native.SegmentMetadata, int, Ring]:
         """Create ring `ring` as segment `number`, held by `slot`. Returns (metadata, payload, ring). Raises OSError.
@@ -130,8 +137,11 @@ class Memory:
             return name, fd
 
     def keep(self, segment: Segment) -> None:
-        """Have the supervisor keep a segment that this manager knows from now on. Blocks up to a second."""
-        if self._kept is not None and segment.id not in self._kept:
+        """Have the supervisor keep a segment that this manager knows from now on. Blocks up to a second.
+
+        Not one on a device: reopening such a descriptor gives another object, so the next manager could not use it.
+        """
+        if self._kept is not None and segment.id not in self._kept and not segment.device:
             notify.keep(payload_name(self._group_id, segment.id), (segment.metadata.fd, segment.payload))
 
     def destroy(self, segment: Segment) -> None:
@@ -150,7 +160,8 @@ class Memory:
         segment.metadata.close()
         if segment.ring is not None:
             segment.ring.close()
-        os.close(segment.payload)
+        if segment.payload >= 0:
+            os.close(segment.payload)
 
     def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
         """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
@@ -161,7 +172,9 @@ class Memory:
         self._journal.gone(name)
 
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
-        """Give the pages of a range of the payload back to the system."""
+        """Give the pages of a range of the payload back to the system. Memory of a device goes as a whole only."""
+        if segment.device:
+            return
         try:
             _native.punch(segment.payload, offset, nbytes)
             segment.metadata.note_reserved(segment.payload)

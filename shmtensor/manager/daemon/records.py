@@ -66,10 +66,11 @@ class Client:
 class Segment:
     """A segment: its metadata, the descriptor of its payload, and the slot that allocates from it (None: orphan).
 
-    `ring`: its payload is that ring.
+    `ring`: its payload is that ring. `device`: the UUID of the device whose memory the payload is; empty: the host's.
+    The descriptor of such a payload is -1 in the successor of another manager, until a client gives it.
     """
 
-    __slots__ = ("dedicated", "id", "metadata", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
+    __slots__ = ("dedicated", "device", "id", "metadata", "name", "nbytes", "owner", "payload", "ring", "trimmed_at")
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class Segment:
         owner: int | None,
         name: bytes,
         ring: Ring | None = None,
+        device: bytes = b"",
     ) -> None:
         self.id = number
         self.metadata = metadata
@@ -90,6 +92,7 @@ class Segment:
         self.owner = owner
         self.name = name
         self.ring = ring
+        self.device = device
         self.trimmed_at = -1  # live blocks when its gaps were last given back
 
     @property
@@ -99,7 +102,18 @@ class Segment:
             (protocol.DEDICATED if self.dedicated else 0)
             | (protocol.NAMED if self.name else 0)
             | (protocol.RING if self.ring is not None else 0)
+            | (protocol.DEVICE if self.device else 0)
         )
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors of metadata and payload, as far as this manager has them."""
+        return (self.metadata.fd, self.payload) if self.payload >= 0 else (self.metadata.fd,)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the host's memory that are reserved for its payload, a snapshot."""
+        return 0 if self.device else self.figures()[2]
 
     def figures(self) -> tuple[int, int, int]:
         """(live blocks, bytes in them, bytes reserved), a snapshot. A ring counts with its reserved bytes."""

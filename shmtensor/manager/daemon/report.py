@@ -42,11 +42,14 @@ KINDS = {HOLD_CLIENT: "client", HOLD_TICKET: "ticket", HOLD_MESSAGE: "message", 
 
 def figures(state: State) -> dict[str, Any]:
     """Return the fields of STATS that describe the state."""
-    live_blocks = live_bytes = reserved = payload = 0
+    live_blocks = live_bytes = reserved = payload = on_devices = 0
     for segment in state.segments.values():
         blocks, nbytes, kept = segment.figures()
         live_blocks += blocks
         live_bytes += nbytes
+        if segment.device:
+            on_devices += segment.nbytes
+            continue
         reserved += kept
         payload += segment.nbytes
     holds = [segment.metadata.count_holds() for segment in state.segments.values()]
@@ -62,6 +65,7 @@ def figures(state: State) -> dict[str, Any]:
         "orphans": len(state.orphans) - len(state.rings),
         "names": len(names),
         "payload_bytes": payload,
+        "device_bytes": on_devices,
         "reserved_bytes": reserved,
         "live_blocks": live_blocks,
         "live_bytes": live_bytes,

@@ -313,7 +313,7 @@ class Server:
 
             self._custodian = Custodian(self.address)
         segments = self.state.segments
-        descriptors = [fd for one in segments.values() for fd in (one.metadata.fd, one.payload)]
+        descriptors = [fd for one in segments.values() for fd in one.descriptors]
         try:
             self._custodian.keep(frozenset(segments), [self.group.fd, *descriptors])
             self._custody_problem = ""
@@ -485,7 +485,7 @@ class Server:
         elif isinstance(message, protocol.Goodbye):
             self._on_goodbye(connection, request_id)
         else:
-            answer = self._service.answer(connection.slot, connection.pid, message)
+            answer = self._service.answer(connection.slot, connection.pid, message, packet.descriptors)
             self._connections.reply(connection, answer.reply, request_id, answer.descriptors, answer.ours)
 
     def _send_more(self, connection: Connection) -> None:

@@ -17,7 +17,7 @@ from shmtensor.manager.daemon.state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 
@@ -63,9 +63,22 @@ class Service:
             protocol.Event: self._event,
             protocol.Bind: self._bind,
         }
+        self._takes: dict[type[protocol.Message], Callable[[int, Any, int], Answer]] = {
+            protocol.CreateDevice: self._create_on_device,
+            protocol.Give: self._give,
+        }
 
-    def answer(self, slot: int, pid: int, message: protocol.Message) -> Answer:
-        """Return the answer to `message` from the client in `slot`, process `pid`. Raises Refusal, OSError."""
+    def answer(self, slot: int, pid: int, message: protocol.Message, descriptors: Sequence[int] = ()) -> Answer:
+        """Return the answer to a message from a client. Raises Refusal, OSError.
+
+        Args:
+            slot: the client's.
+            pid: its process.
+            message: the request.
+            descriptors: those that came along; what is kept is duplicated.
+        """
+        if type(message) in self._takes:
+            return self._takes[type(message)](slot, message, descriptors[0])
         return self._answers[type(message)](slot, pid, message)
 
     def _create(self, slot: int, pid: int, message: protocol.Create) -> Answer:
@@ -82,6 +95,27 @@ class Service:
         number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot).generation)
         made = self._memory.make(number, owner, pid, nbytes, dedicated, named)
         return _segment(state.add_segment(number, made.metadata, made.payload, nbytes, dedicated, slot, made.name))
+
+    def _create_on_device(self, slot: int, message: protocol.CreateDevice, payload: int) -> Answer:
+        if not 0 < message.nbytes <= _native.MAX_SEGMENT_BYTES:
+            raise Refusal(protocol.INVALID, f"a segment on a device cannot have {message.nbytes} bytes")
+        state, dedicated = self._state, bool(message.flags & protocol.DEDICATED)
+        number, owner = state.group.take_segment_number(), (slot, state.group.slot(slot).generation)
+        metadata = self._memory.make_on_device(number, owner, message.nbytes, dedicated, message.device)
+        try:
+            kept = os.dup(payload)
+        except BaseException:
+            metadata.close()
+            raise
+        return _segment(state.add_segment(number, metadata, kept, message.nbytes, dedicated, slot, b"", message.device))
+
+    def _give(self, _slot: int, message: protocol.Give, payload: int) -> Answer:
+        segment = self._state.segment(message.segment)
+        if not segment.device:
+            raise Refusal(protocol.INVALID, f"segment {segment.id} is not memory of a device; its descriptor is known")
+        if segment.payload < 0:
+            segment.payload = os.dup(payload)
+        return Answer(protocol.Ok())
 
     def _create_ring(self, slot: int) -> Answer:
         self._state.charge_ring()
@@ -147,7 +181,14 @@ class Service:
 
 
 def _segment(segment: Segment) -> Answer:
-    reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, segment.name)
+    if segment.payload < 0:
+        raise Refusal(
+            protocol.PENDING,
+            f"no client has given this manager the descriptor of segment {segment.id} yet, which is memory of a GPU: "
+            "those that have it do once they use shared memory again",
+        )
+    name = protocol.device_name(segment.device) if segment.device else segment.name
+    reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, name)
     return Answer(reply, (segment.metadata.fd, segment.payload))
 
 

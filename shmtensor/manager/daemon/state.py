@@ -220,6 +220,7 @@ class State:
         if not self.group.move(slot, word, SLOT_DEAD, self._mark):
             return False
         self._dead[slot] = self.group.word(slot)
+        self.group.end_timelines(slot, word >> 32)
         for ring in self.rings.values():
             ring.show()  # the client may have put or taken a message without updating the event
         self._undo_pending.add(slot)
@@ -279,7 +280,9 @@ class State:
         slot = self.group.slot(facts.owner) if facts.owner < MAX_SLOTS else None
         alive = slot is not None and slot.state == SLOT_CLIENT and slot.generation == facts.generation
         owner = facts.owner if alive else None
-        segment = Segment(number, metadata, payload, facts.payload_bytes, facts.dedicated, owner, name, ring)
+        segment = Segment(
+            number, metadata, payload, facts.payload_bytes, facts.dedicated, owner, name, ring, facts.device
+        )
         if ring is not None:
             # Too late once the ring was counted as lost and its messages' holds were released.
             if ring.number in self.rings or self.is_complete:
@@ -361,7 +364,7 @@ class State:
         if not self.group.quotas().max_bytes:
             return
         known = self.group.reserved(0)
-        found = sum(self.segments[number].figures()[2] for number in self.orphans)
+        found = sum(self.segments[number].host_bytes for number in self.orphans)
         if found != known:
             self.group.account(known, found)  # no effect if a ring grew just now; corrected the next time
 
@@ -466,9 +469,12 @@ class State:
         dedicated: bool,
         owner: int,
         name: bytes,
+        device: bytes = b"",
     ) -> Segment:
         """Register a new segment."""
-        segment = self.segments[number] = Segment(number, metadata, payload, nbytes, dedicated, owner, name)
+        segment = self.segments[number] = Segment(
+            number, metadata, payload, nbytes, dedicated, owner, name, None, device
+        )
         self.outside.keep(segment)
         return segment
 
@@ -544,7 +550,7 @@ class State:
         live = segment.metadata.stats().live_blocks
         if not live or self._has_ended(segment):
             self._end(segment)
-        elif segment.ring is None and live != segment.trimmed_at and live <= WALK_BLOCKS:
+        elif segment.ring is None and not segment.device and live != segment.trimmed_at and live <= WALK_BLOCKS:
             try:
                 blocks = segment.metadata.blocks(WALK_HOLDS)
             except LockBusy:

@@ -3,7 +3,7 @@
 Every client has the descriptors of the group segment and of each segment that it maps, a custodian those of all, and
 processes of one user can open each other's `/proc/<pid>/fd`. The next manager reopens them there, so it needs no
 cooperation of the clients and never waits for them. The names of the memfds identify them (`memory.metadata_name`,
-`memory.payload_name`).
+`memory.payload_name`). Only the memory of devices cannot be reopened in that way: clients give its descriptors (GIVE).
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -245,12 +245,18 @@ def _note(state: State, path: str, target: str, shm: dict[bytes, int], found: di
 def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
     ring = metadata = None
     try:
-        if parts.metadata < 0 or parts.payload < 0:
+        if parts.metadata < 0:
             return False
         metadata = _native.SegmentMetadata.found(parts.metadata)
         parts.metadata = -1
         facts = metadata.facts
-        if os.fstat(parts.payload).st_size < facts.payload_bytes:
+        if facts.device:
+            # What has the name of its payload is not the device's memory, which no process can reopen.
+            segment = state.adopt_segment(metadata, -1, b"", None)
+            if segment is not None:
+                metadata = None
+            return segment is not None
+        if parts.payload < 0 or os.fstat(parts.payload).st_size < facts.payload_bytes:
             return False
         if facts.dedicated and facts.payload_bytes == _native.RING_BYTES and not parts.name:
             ring = _ring(parts.payload, pipes)

@@ -169,7 +169,7 @@ def _spans_back(xp: Module, output: Array, sizes: Any, spans: Any) -> Array:
     made = output.astype(computing_type(xp, output), copy=False)
     for i, (first, end) in enumerate(spans):
         axis = i - len(spans)
-        at = np.arange(sizes[i])
+        at = xp.arange(sizes[i])
         inside = (first[:, None] <= at) & (at < end[:, None])
         matrix = (inside / (end - first)[:, None]).astype(made.dtype)
         made = np.moveaxis(np.tensordot(made, matrix, (made.ndim + axis, 0)), -1, axis)

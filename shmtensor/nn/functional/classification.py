@@ -28,7 +28,7 @@ class _Picked:
 
     __slots__ = ("counts", "index", "shares", "total")
 
-    def __init__(self, shape: tuple[int, ...], target: Array, weight: Array | None, ignored: int) -> None:
+    def __init__(self, xp: Module, shape: tuple[int, ...], target: Array, weight: Array | None, ignored: int) -> None:
         axis = 0 if len(shape) == 1 else 1
         classes = shape[axis]
         self.counts, self.shares, self.total = None, None, float(target.size)
@@ -39,9 +39,9 @@ class _Picked:
             if target.size and target.min() < 0:
                 raise IndexOutOfRange(f"target {target.min()}; give classes from 0 to {classes - 1}, or {ignored}")
         self.index = (
-            (np.arange(shape[0]), target) if len(shape) == 2
+            (xp.arange(shape[0]), target) if len(shape) == 2
             else (target,) if len(shape) == 1
-            else _grid(shape, target)
+            else _grid(xp, shape, target)
         )  # fmt: skip
         if target.size and target.max() >= classes:
             raise IndexOutOfRange(f"target {target.max()}; give classes from 0 to {classes - 1}")
@@ -62,7 +62,8 @@ class _Picked:
         if reduction == "none":
             return values
         made = values.sum(dtype=values.dtype)
-        return np.asarray(made / made.dtype.type(self.total) if reduction == "mean" else made)
+        found = made / made.dtype.type(self.total) if reduction == "mean" else made
+        return np.asarray(found) if isinstance(found, np.generic) else found
 
     def spread(self, output: Array, reduction: str) -> Array:
         """The gradient of each element, of the gradient of the loss."""
@@ -74,8 +75,8 @@ class _Picked:
         return made if self.counts is None else np.where(self.counts, made, made.dtype.type(0))
 
 
-def _grid(shape: tuple[int, ...], target: Array) -> tuple[Array, ...]:
-    first, *others = np.ix_(*[np.arange(n) for n in (shape[0], *shape[2:])])
+def _grid(xp: Module, shape: tuple[int, ...], target: Array) -> tuple[Array, ...]:
+    first, *others = xp.ix_(*[xp.arange(n) for n in (shape[0], *shape[2:])])
     return first, target, *others
 
 
@@ -108,7 +109,7 @@ def _require(name: str, input: Array, target: Array, weight: Array | None) -> No
 def _nll(xp: Module, input: Array, target: Array, weight: Array | None, ignored: int, reduction: str) -> Array:
     """The negative element of each wanted class."""
     _require("nll_loss", input, target, weight)
-    picked = _Picked(input.shape, target, weight, ignored)
+    picked = _Picked(xp, input.shape, target, weight, ignored)
     with np.errstate(invalid="ignore", divide="ignore"):
         values = input[picked.index].astype(computing_type(xp, input), copy=False)
         return as_type(picked.reduced(-values, reduction), input.dtype)
@@ -122,7 +123,7 @@ def _nll_back(
     xp: Module, output: Array, shape: Any, target: Array, weight: Array | None, ignored: int, reduction: str
 ) -> Array:
     """The gradient of `nll_loss` for its input."""
-    picked = _Picked(shape, target, weight, ignored)
+    picked = _Picked(xp, shape, target, weight, ignored)
     made = xp.zeros(shape, output.dtype)
     made[picked.index] = -picked.spread(output, reduction)
     return made
@@ -180,7 +181,7 @@ def _cross_entropy(
             return found
     axis = min(input.ndim - 1, 1)
     x = input.astype(computing_type(xp, input), copy=False)
-    picked = _Picked(input.shape, target, weight, ignored)
+    picked = _Picked(xp, input.shape, target, weight, ignored)
     with np.errstate(all="ignore"):
         shifted = x - x.max(axis=axis, keepdims=True)
         wanted = shifted[picked.index]
@@ -217,7 +218,7 @@ def _entropy_back(
         found = softmax_entropy_back(probabilities, target, np.asarray(output, order="C"), reduction)
         if found is not None:
             return found
-    picked = _Picked(input.shape, target, weight, ignored)
+    picked = _Picked(xp, input.shape, target, weight, ignored)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = picked.spread(output, reduction)
         made = probabilities * (xp.expand_dims(shares, min(input.ndim - 1, 1)) if shares.ndim else shares)
@@ -228,8 +229,8 @@ def _entropy_back(
 @hidden(name="entropy_shares")
 def _shares(xp: Module, input: Array, target: Array, weight: Array | None, ignored: int, reduction: str) -> Array:
     """How much each element counts in `cross_entropy`."""
-    picked = _Picked(input.shape, target, weight, ignored)
-    return np.broadcast_to(picked.spread(np.ones((), input.dtype), reduction), target.shape).copy()
+    picked = _Picked(xp, input.shape, target, weight, ignored)
+    return np.broadcast_to(picked.spread(xp.ones((), input.dtype), reduction), target.shape).copy()
 
 
 def _along_entropy(

@@ -115,7 +115,7 @@ def _ctc_back(
 ) -> Array:
     """The gradient for what log_softmax made the log-probabilities of, as torch has it."""
     paths = _Paths(targets, lengths, target_lengths, blank)
-    samples = np.arange(len(paths.ends))[:, None]
+    samples = xp.arange(len(paths.ends))[:, None]
     with np.errstate(all="ignore"):
         found = paths.of_labels(log_probs)
         alpha = _forward(found, paths)
@@ -125,7 +125,7 @@ def _ctc_back(
             shares = np.exp(alpha[t] + beta - found[t] + loss)
             np.subtract.at(made[t], (samples, paths.labels), np.nan_to_num(shares, nan=0.0))
         made *= output[:, None]
-    made[np.arange(len(made))[:, None] >= paths.lengths] = 0
+    made[xp.arange(len(made))[:, None] >= paths.lengths] = 0
     return made
 
 

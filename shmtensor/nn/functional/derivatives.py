@@ -37,7 +37,7 @@ def value(xp: Module, name: str, order: int, a: Array, *numbers: Any) -> Array:
         raise NotSupported(f"derivative {order} of {name}; there are {len(formulas) - 1}")
     with np.errstate(all="ignore"):
         made = formulas[order](a.astype(computing_type(xp, a), copy=False), *numbers)
-    return as_type(np.asarray(made), a.dtype)
+    return as_type(xp.asarray(made), a.dtype)
 
 
 @hidden(

@@ -152,7 +152,7 @@ def embedding(
 def _bags(xp: Module, input: Array, offsets: Array | None, has_end: bool, ignored: int) -> tuple[Array, ...]:
     """Which indices count, the bag of each, and how many each bag has."""
     if offsets is None:
-        starts = np.arange(input.shape[0]) * input.shape[1]
+        starts = xp.arange(input.shape[0]) * input.shape[1]
     else:
         starts = offsets[:-1] if has_end else offsets
         if offsets.size and (offsets[0] or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > input.size):
@@ -161,21 +161,21 @@ def _bags(xp: Module, input: Array, offsets: Array | None, has_end: bool, ignore
                 "in order"
             )
     flat = input.reshape(-1)
-    bag = np.searchsorted(starts, np.arange(flat.size), side="right") - 1
-    kept = np.flatnonzero(flat != ignored) if ignored >= 0 else np.arange(flat.size)
+    bag = np.searchsorted(starts, xp.arange(flat.size), side="right") - 1
+    kept = np.flatnonzero(flat != ignored) if ignored >= 0 else xp.arange(flat.size)
     return kept, bag[kept], np.bincount(bag[kept], minlength=len(starts))
 
 
 @hidden(name="largest_of_bags")
 def _largest(xp: Module, rows: Array, bag: Array, count: int) -> tuple[Array, Array]:
     """Which row has the largest element of each bag and column, and which bags have any."""
-    made = np.zeros((count, rows.shape[1]), np.int64)
-    full = np.zeros((count, 1), bool)
+    made = xp.zeros((count, rows.shape[1]), np.int64)
+    full = xp.zeros((count, 1), bool)
     if bag.size:
         first = np.flatnonzero(np.append(True, bag[1:] != bag[:-1]))
         best = np.maximum.reduceat(rows, first, axis=0)
         which = np.searchsorted(bag[first], bag)
-        place = np.where(rows == best[which], np.arange(len(rows))[:, None], len(rows))
+        place = np.where(rows == best[which], xp.arange(len(rows))[:, None], len(rows))
         made[bag[first]] = np.minimum.reduceat(place, first, axis=0) % len(rows)
         full[bag[first]] = True
     return made, full

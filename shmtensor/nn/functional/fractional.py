@@ -41,7 +41,7 @@ def _fractional(xp: Module, input: Array, samples: Array, sizes: Any, wanted: An
     flat: Any = 0
     for axis, (n, m, k) in enumerate(zip(input.shape[2:], wanted, sizes, strict=True)):
         starts = _starts(samples[..., order[axis]], n, m, k)
-        at = starts[..., None] + np.arange(k)
+        at = starts[..., None] + xp.arange(k)
         shape = [1] * (2 * rank)
         shape[axis], shape[rank + axis] = m, k
         flat = flat * n + at.reshape(*input.shape[:2], *shape)

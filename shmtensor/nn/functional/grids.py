@@ -45,8 +45,8 @@ def _bounded(place: Tensor, size: int, padding: str, align: bool) -> Tensor:
 @hidden(name="index_on_grid")
 def _index(xp: Module, first: Array, *others: Array, sizes: Any) -> tuple[Array, Array]:
     """The index in a plane, and whether it lies in it."""
-    inside = np.ones(first.shape, bool)
-    made = np.zeros(first.shape, np.int64)
+    inside = xp.ones(first.shape, bool)
+    made = xp.zeros(first.shape, np.int64)
     with np.errstate(invalid="ignore"):
         for at, n in zip((first, *others), sizes, strict=True):
             inside &= (at >= 0) & (at <= n - 1)

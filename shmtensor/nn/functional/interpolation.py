@@ -49,8 +49,8 @@ def _resampled_back(xp: Module, output: Array, sizes: Any, taps: Any) -> Array:
     """The transpose of `_resampled`."""
     made = output.astype(computing_type(xp, output), copy=False)
     for axis, (at, weights) in enumerate(taps, -len(taps)):
-        matrix = np.zeros((at.shape[1], sizes[axis]), made.real.dtype)
-        np.add.at(matrix, (np.arange(at.shape[1]), at), 1 if weights is None else weights)
+        matrix = xp.zeros((at.shape[1], sizes[axis]), made.real.dtype)
+        np.add.at(matrix, (xp.arange(at.shape[1]), at), 1 if weights is None else weights)
         made = np.moveaxis(np.tensordot(made, matrix, (made.ndim + axis, 0)), -1, axis)
     return as_type(np.ascontiguousarray(made), output.dtype)
 

@@ -141,12 +141,12 @@ def _places(xp: Module, input: Array, largest: Array, windows: Any) -> Array:
         return found
     sizes, count = input.shape[-len(w.size) :], largest.shape[-len(w.size) :]
     a = w.padded(xp, input, _least(xp, input))
-    starts = [np.arange(n) * s - p for n, s, (p, _) in zip(count, w.stride, w.edges, strict=True)]
+    starts = [xp.arange(n) * s - p for n, s, (p, _) in zip(count, w.stride, w.edges, strict=True)]
     steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     first = sum(start * step for start, step in zip(np.ix_(*starts), steps, strict=True))
     inside = None
     if w.has_edges() and (largest == _least(xp, input)).any():  # elements that are as small as the edges
-        inside = w.padded(xp, np.ones(sizes, bool), False)
+        inside = w.padded(xp, xp.ones(sizes, bool), False)
     is_nan = np.isnan(largest).any() if largest.dtype.kind not in "iu" else False
     places = [
         (sum(i * d * step for i, d, step in zip(position, w.dilation, steps, strict=True)), place)
@@ -401,7 +401,7 @@ def _unpooled(xp: Module, input: Array, indices: Array, sizes: Any) -> Array:
     if at.size and not 0 <= at.min() <= at.max() < plane:
         raise IndexOutOfRange(f"max_unpool with index {at.max()} into sizes {sizes}; give output_size")
     made = xp.zeros((math.prod(lead), plane), input.dtype)
-    made[np.arange(len(made))[:, None], at] = input.reshape(at.shape)
+    made[xp.arange(len(made))[:, None], at] = input.reshape(at.shape)
     return made.reshape(*lead, *sizes)
 
 

@@ -81,6 +81,10 @@ def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None)
 
 def sums_at(values: Array, at: Array, size: int) -> Array:
     """An array of so many first elements, each the sum of the values that have its index; 0 where none has."""
+    if not isinstance(values, np.ndarray):
+        sums: Any = np.zeros_like(values, shape=(size, *values.shape[1:]))
+        sums.scatter_add(at, values)
+        return sums
     made = np.zeros((size, *values.shape[1:]), values.dtype)
     if at.size:
         if (at[1:] < at[:-1]).any():

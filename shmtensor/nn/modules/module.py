@@ -12,13 +12,13 @@ from typing import Any, Final, Self
 
 from ..._missing import MissingName
 from ..._tensor.conversions import type_named
-from ..._tensor.creation import empty_like
+from ..._tensor.creation import empty
 from ..._tensor.methods import Tensor
 from ...autograd.hooks import RemovableHandle
 from ...autograd.modes import no_grad
 from ...devices import device_of, names_device
 from ...dtypes import DType
-from ...errors import DeviceUnavailable, DTypeError, InvalidArgument, NotSupported, type_name
+from ...errors import DTypeError, InvalidArgument, NotSupported, type_name
 from ..parameter import Buffer, Parameter
 from . import hooks, state
 from .hooks import BACKWARD as _EVERY_BACKWARD
@@ -525,16 +525,17 @@ class Module:
                 device = one
             elif one is not None and not isinstance(one, bool):
                 raise InvalidArgument(f"to({one!r}): give a type, a device, both or a tensor")
-        device_of(device)
+        target = None if device is None else device_of(device)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise DTypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired {dtype=}")
-        how = {name: kwargs[name] for name in ("copy", "memory_format") if name in kwargs}
+        how = {name: kwargs[name] for name in ("copy", "memory_format", "non_blocking") if name in kwargs}
         wanted = how.pop("memory_format", None)
 
         def convert(x: Tensor) -> Tensor:
             ordered = {**how, "memory_format": wanted} if wanted is not None and x.dim() in (4, 5) else how
             kind = dtype if x.is_floating_point() or x.is_complex() else None
-            return x.to(x.dtype if kind is None else kind, **ordered)
+            kept = x.dtype if kind is None else kind
+            return x.to(kept, **ordered) if target is None else x.to(target, kept, **ordered)
 
         return self._apply(convert)
 
@@ -560,17 +561,22 @@ class Module:
         return self._apply(lambda x: x.bfloat16() if x.is_floating_point() else x)
 
     def cpu(self) -> Self:
-        """Itself, for tensors are in the memory of the CPU."""
-        return self
+        """Move parameters and buffers to the processor's memory. Returns self."""
+        return self._apply(lambda x: x.cpu())
 
     def cuda(self, device: Any = None) -> Self:
-        """Raises DeviceUnavailable: this version has no such device."""
-        raise DeviceUnavailable("cuda is not available; this version supports only 'cpu'")
+        """Move parameters and buffers to a GPU; None: the current one. Returns self.
+
+        Raises:
+            DeviceUnavailable: no GPU can be used; the message says why.
+            InvalidArgument: there is no such GPU.
+        """
+        return self._apply(lambda x: x.cuda(device))
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
         """Give parameters and buffers new memory of arbitrary content. Returns self. Raises InvalidArgument: device."""
-        device_of(device)
-        return self._apply(lambda x: empty_like(x), recurse)
+        target = device_of(device)
+        return self._apply(lambda x: empty(x.shape, dtype=x.dtype, device=target), recurse)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

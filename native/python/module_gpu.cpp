@@ -1,0 +1,159 @@
+// The binding of timelines.hpp, _native.Timelines, with the two calls of the driver on the path of a message. They come
+// as addresses, so that nothing here is linked with CUDA.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "heap/timelines.hpp"
+#include "python/array.hpp"
+#include "python/module.hpp"
+#include "python/objects.hpp"
+#include "python/results.hpp"
+#include "python/waits.hpp"
+
+namespace shmtensor {
+namespace {
+
+struct TimelineFacts {
+    std::uint64_t completed, issued;
+    std::uint32_t slot, generation;
+    std::uint64_t lost_from, lost_to;
+};
+
+// cuStreamWriteValue64_v2 and cuStreamWaitValue64_v2 (stream, address, value, flags); 0 is CUDA_SUCCESS.
+using StreamCall = int (*)(void*, std::uint64_t, std::uint64_t, unsigned);
+constexpr unsigned kWriteAfterFence = 0;     // CU_STREAM_WRITE_VALUE_DEFAULT
+constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+
+class PyTimelines {
+   public:
+    explicit PyTimelines(nb::object group)
+        : group_object_(std::move(group)), timelines_(nb::cast<Group&>(group_object_)) {}
+
+    std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&timelines_.at(0)); }
+
+    void use(std::uintptr_t write, std::uintptr_t wait, std::uint64_t base) {
+        write_ = reinterpret_cast<StreamCall>(write);  // NOLINT(performance-no-int-to-ptr)
+        wait_ = reinterpret_cast<StreamCall>(wait);    // NOLINT(performance-no-int-to-ptr)
+        base_ = base;
+    }
+
+    // The next point of a line, which `stream` reaches after its work so far. Below 0: the driver refused, with
+    // -result.
+    std::int64_t mark(std::uint32_t index, std::uintptr_t stream) {
+        Timeline& line = checked(index);
+        const std::lock_guard in_order(marking_);  // a later point must not be submitted before an earlier one
+        const std::uint64_t point = line.issued.load(std::memory_order_relaxed) + 1;
+        line.issued.store(point);
+        const int refused = call(write_, stream, index, point, kWriteAfterFence);
+        if (refused == 0) return static_cast<std::int64_t>(point);
+        line.issued.store(point - 1);
+        return -refused;
+    }
+
+    // Later work of `stream` begins once a point is reached. 0, or the driver's result.
+    int wait(std::uint32_t index, std::uint64_t point, std::uintptr_t stream) {
+        checked(index);
+        return timelines_.is_reached(index, point) ? 0 : call(wait_, stream, index, point, kWaitGreaterOrEqual);
+    }
+
+    bool is_reached(std::uint32_t index, std::uint64_t point) const {
+        checked(index);
+        return timelines_.is_reached(index, point);
+    }
+    bool is_lost(std::uint32_t index, std::uint64_t point) const {
+        checked(index);
+        return timelines_.is_lost(index, point);
+    }
+    TimelineFacts facts(std::uint32_t index) const {
+        const Timeline& line = checked(index);
+        const std::uint64_t owner = line.owner.load();
+        return {line.completed.load(),
+                line.issued.load(),
+                static_cast<std::uint32_t>(owner),
+                static_cast<std::uint32_t>(owner >> 32),
+                line.lost_from.load(),
+                line.lost_to.load()};
+    }
+    int claim(std::uint32_t slot, std::uint32_t generation) {
+        slot_ = slot;
+        generation_ = generation;
+        const std::uint32_t index = timelines_.claim(slot, generation);
+        return index == kNone ? -1 : static_cast<int>(index);
+    }
+    // False: points are outstanding, or the line is not that of the client that claims here.
+    bool give_back(std::uint32_t index) const {
+        checked(index);
+        return timelines_.give_back(index, slot_, generation_);
+    }
+
+   private:
+    Timeline& checked(std::uint32_t index) const {
+        if (index >= kTimelines) throw nb::index_error("no such timeline");
+        return timelines_.at(index);
+    }
+    int call(StreamCall function, std::uintptr_t stream, std::uint32_t index, std::uint64_t value,
+             unsigned flags) const {
+        if (!function) throw nb::value_error("the timelines have not been given a driver");
+        return function(reinterpret_cast<void*>(stream), base_ + index * sizeof(Timeline), value, flags);  // NOLINT
+    }
+
+    nb::object group_object_;
+    Timelines timelines_;
+    std::mutex marking_;
+    std::uint32_t slot_ = 0, generation_ = 0;  // of the client that claims lines; slot 0 is no client's
+    StreamCall write_ = nullptr, wait_ = nullptr;
+    std::uint64_t base_ = 0;
+};
+
+// The block of a device's memory that all of [address, address + bytes) lies in, of whichever client of this process.
+nb::object device_block_at(std::uintptr_t address, std::uint64_t bytes) {
+    const auto* data = reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+    Block* block = nullptr;
+    bool readonly = false;
+    if (Client::locate(data, bytes, 0, &block, &readonly) == Status::busy) {
+        const GilRelease released;
+        Client::locate(data, bytes, kSlice, &block, &readonly);
+    }
+    if (!block) return nb::none();
+    nb::object found = wrapper_of(block);
+    return block->segment->on_device() ? found : nb::none();
+}
+
+}  // namespace
+
+template <>
+struct Result<TimelineFacts> {
+    static constexpr const char* name = "TimelineFacts";
+    static constexpr std::tuple fields{
+        field("completed", &TimelineFacts::completed), field("issued", &TimelineFacts::issued),
+        field("slot", &TimelineFacts::slot),           field("generation", &TimelineFacts::generation),
+        field("lost_from", &TimelineFacts::lost_from), field("lost_to", &TimelineFacts::lost_to)};
+};
+
+void add_gpu(nb::module_& m) {
+    m.attr("TIMELINES") = kTimelines;
+    m.attr("TIMELINES_BYTES") = kTimelines * sizeof(Timeline);
+    add_result<TimelineFacts>(m);
+    m.def("has_device_arrays", [] { return device_module != nullptr; });
+    m.def("is_device_array", [](nb::handle object) { return is_device_array(object.ptr()); }, nb::arg("object").none());
+    m.def(
+        "set_device_arrays", [](nb::handle type, nb::handle module) { set_device_arrays(type.ptr(), module.ptr()); },
+        nb::arg("type"), nb::arg("module"));
+    m.def("device_block_at", &device_block_at, nb::arg("address"), nb::arg("nbytes"));
+    nb::class_<PyTimelines>(m, "Timelines", nb::is_final())
+        .def(nb::init<nb::object>(), nb::arg("group"))
+        .def_prop_ro("address", &PyTimelines::address)
+        .def("use", &PyTimelines::use, nb::arg("write"), nb::arg("wait"), nb::arg("base"))
+        .def("claim", &PyTimelines::claim, nb::arg("slot"), nb::arg("generation"))
+        .def("give_back", &PyTimelines::give_back, nb::arg("index"))
+        .def("mark", &PyTimelines::mark, nb::arg("index"), nb::arg("stream"))
+        .def("wait", &PyTimelines::wait, nb::arg("index"), nb::arg("point"), nb::arg("stream"))
+        .def("is_reached", &PyTimelines::is_reached, nb::arg("index"), nb::arg("point"))
+        .def("is_lost", &PyTimelines::is_lost, nb::arg("index"), nb::arg("point"))
+        .def("facts", &PyTimelines::facts, nb::arg("index"));
+}
+
+}  // namespace shmtensor

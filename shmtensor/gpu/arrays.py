@@ -1,0 +1,181 @@
+"""Arrays on devices: everything of CuPy's arrays that tensors and storages need. No other module above knows CuPy.
+
+`module()` loads CuPy; from then on native code knows its arrays, and operations on tensors choose CuPy for them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _native
+from ..errors import DTypeError, InvalidArgument, NotSupported
+from . import driver
+
+_type: type[Any] | None = None  # cupy.ndarray, once loaded
+_cupy: Any = None
+
+
+def module() -> Any:
+    """Return CuPy. The first call initialises CUDA. Raises DeviceUnavailable: there is no GPU, or no CuPy; says why."""
+    global _cupy, _type
+    if _cupy is None:
+        driver.current()
+        import cupy
+
+        _type = cupy.ndarray
+        _native.set_device_arrays(cupy.ndarray, cupy)
+        _cupy = cupy
+    return _cupy
+
+
+def special_function(name: str) -> Any:
+    """Return a function of `cupyx.scipy.special`. Raises NotSupported: CuPy has none of that name."""
+    module()
+    special = import_module("cupyx.scipy.special")
+    try:
+        return getattr(special, name)
+    except AttributeError:
+        raise NotSupported(f"CuPy has no {name}; compute it on the processor: x.cpu()") from None
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether an array is CuPy's. Does not load it."""
+    return _type is not None and isinstance(array, _type)
+
+
+def adopt(array: Any) -> Any:
+    """Return an array of CuPy that came from elsewhere, such as DLPack, once CuPy is known here."""
+    module()
+    return array
+
+
+def device_number(array: Any) -> int:
+    """The number of the device of an array."""
+    return int(array.device.id)
+
+
+def address_of(array: Any) -> int:
+    """The address of the first element on the device."""
+    return int(array.data.ptr)
+
+
+def empty(shape: Any, dtype: Any, device: int) -> Any:
+    """Return an array of arbitrary content in private memory of a device. Raises OutOfMemory."""
+    cupy = module()
+    with cupy.cuda.Device(device):
+        try:
+            return cupy.empty(shape, dtype)
+        except cupy.cuda.memory.OutOfMemoryError:
+            raise driver.out_of_memory(device, int(np.prod(shape)) * np.dtype(dtype).itemsize) from None
+
+
+def over(memory: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
+    """Return an array over memory of CuPy; offset and strides in bytes. Raises ValueError: it reaches beyond."""
+    cupy = module()
+    nbytes = np.dtype(dtype).itemsize
+    low, high = offset, offset + nbytes
+    for size, stride in zip(shape, strides, strict=True):
+        low, high = low + min((size - 1) * stride, 0), high + max((size - 1) * stride, 0)
+    if 0 not in shape and not 0 <= low <= high <= memory.size:
+        raise ValueError("strides is incompatible with shape of requested array and size of buffer")
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, offset), strides)
+
+
+def part_of(flat: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
+    """Return an array over a part of `flat`; offset and strides in bytes. Raises ValueError: it reaches beyond."""
+    return over(flat.data.mem, shape, dtype, address_of(flat) - flat.data.mem.ptr + offset, strides)
+
+
+def strided(array: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
+    """Return a view of an array with other sizes and strides, `offset` bytes further on. Raises ValueError."""
+    return part_of(array, shape, array.dtype, offset, strides)
+
+
+def to_host(array: Any) -> NDArray[Any]:
+    """Copy to the processor's memory. Blocks until the device has done it. Raises OwnerDied: it never arrived whole."""
+    found: NDArray[Any] = module().asnumpy(array)
+    memory = array.data.mem
+    if getattr(memory, "pending", None) is not None:
+        memory.check()
+    return found
+
+
+def to_device(array: Any, device: int, non_blocking: bool = False) -> Any:
+    """Copy an array of the host, or of another device, to a device.
+
+    Args:
+        array: of NumPy or CuPy.
+        device: number of the device.
+        non_blocking: from pinned memory, return before the copy is done; what is copied must not change until then.
+            It is kept until then.
+
+    Raises:
+        OutOfMemory: the device has no memory left.
+    """
+    cupy = module()
+    made = empty(array.shape, array.dtype, device)
+    with cupy.cuda.Device(device):
+        if is_on_device(array):
+            made[...] = array
+        else:
+            copy_in(made, array, non_blocking)
+    return made
+
+
+def copy_in(target: Any, values: NDArray[Any], non_blocking: bool = False) -> None:
+    """Copy an array of the host to one of a device, of the same shape; types are converted on the host."""
+    cupy = module()
+    source = np.ascontiguousarray(values, target.dtype).reshape(target.shape)
+    if not source.size:
+        return
+    device = device_number(target)
+    stream = cupy.cuda.get_current_stream(device)
+    if target.flags.c_contiguous:
+        target.set(source, stream=stream)
+    else:
+        target[...] = cupy.asarray(source)
+    if non_blocking and source is values:
+        from . import order
+
+        order.keep_until_done(source, device, stream)
+    else:
+        stream.synchronize()
+
+
+def require_one_device(arrays: Any, doing: str) -> None:
+    """Raise InvalidArgument for arrays on several devices, and in the processor's memory."""
+    names = sorted({name_of(array) for array in arrays})
+    raise InvalidArgument(
+        f"{doing} tensors on {' and '.join(names)}; all have to be on one device: move the others with "
+        f"x.to({names[-1]!r})"
+    )
+
+
+def name_of(array: Any) -> str:
+    """The name of the device of an array: "cpu", "cuda:0"."""
+    return f"cuda:{device_number(array)}" if is_on_device(array) else "cpu"
+
+
+def operand(value: Any, like: Any) -> Any:
+    """Return an operand beside an array on a device: a number as it is, others as arrays there. Raises DTypeError."""
+    if is_on_device(value) or isinstance(value, bool | int | float | complex):
+        return value
+    found = np.asarray(value)
+    if found.dtype.kind not in "biufc":
+        raise DTypeError(f"{value!r:.100} is not a number or an array of numbers")
+    return to_device(found, device_number(like))
+
+
+def index(key: Any, array: Any) -> Any:
+    """An index with its arrays where the indexed array is."""
+    if isinstance(key, tuple):
+        return tuple([index(part, array) for part in key])
+    if isinstance(key, list):
+        key = np.asarray(key, None if key else np.int64)
+    if is_on_device(array):
+        return to_device(key, device_number(array)) if isinstance(key, np.ndarray) else key
+    return to_host(key) if is_on_device(key) else key

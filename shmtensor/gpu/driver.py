@@ -1,0 +1,422 @@
+"""The calls of the CUDA driver that shmtensor makes, and no others: the only module that knows libcuda.
+
+CuPy computes on devices, and has streams and copies. What it has no calls for is here: memory that other processes can
+map (the driver's virtual memory management, by descriptors), words that streams write and wait for (stream memory
+operations), and registration of host memory.
+
+`current()` is the driver of this process. Tests put another one in its place (`use`), which keeps the same rules.
+Source of the functions and numbers: CUDA Driver API, "Virtual Memory Management", "Stream Memory Operations".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from ..errors import DeviceUnavailable, InvalidArgument, OutOfMemory
+
+INVALID_VALUE: Final = 1
+OUT_OF_MEMORY: Final = 2
+NOT_INITIALIZED: Final = 3
+NO_DEVICE: Final = 100
+INVALID_DEVICE: Final = 101
+INVALID_CONTEXT: Final = 201
+INVALID_HANDLE: Final = 400
+ALREADY_REGISTERED: Final = 712
+NOT_REGISTERED: Final = 713
+NOT_PERMITTED: Final = 800
+NOT_SUPPORTED: Final = 801
+
+
+class DriverError(DeviceUnavailable):
+    """The driver refused a call; `code` is its number (CUresult)."""
+
+    def __init__(self, function: str, code: int, name: str) -> None:
+        super().__init__(f"the CUDA driver refused {function}: {name} ({code})")
+        self.function = function
+        self.code = code
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function, self.code, self.name)
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a device is."""
+
+    name: str
+    uuid: bytes
+    """16 bytes that name it on every machine; of a MIG instance, its own."""
+    total: int
+    """Bytes of memory."""
+    lacks: str
+    """What it cannot do that sharing needs; empty: nothing."""
+
+
+class Driver(Protocol):
+    """What shmtensor asks a driver for. A call that fails raises DriverError; only `synchronize` waits for a device.
+
+    Devices are numbered from 0, streams are their handles (0: the default stream), addresses and sizes are in bytes.
+    """
+
+    write_function: int
+    """Address of `int write(stream, pointer, uint64 value, flags)`: the stream sets a word after its work so far."""
+    wait_function: int
+    """Address of `int wait(stream, pointer, uint64 value, flags)`: its later work begins once the word is >= value."""
+
+    def call(self, device: int, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function while the default stream, 0, is that of a device. Does not change that for the caller."""
+        ...
+
+    def device_count(self) -> int:
+        """Number of devices that this process sees."""
+        ...
+
+    def facts(self, device: int) -> DeviceFacts:
+        """What a device is."""
+        ...
+
+    def memory(self, device: int) -> tuple[int, int]:
+        """(free, all) bytes of a device."""
+        ...
+
+    def granularity(self, device: int) -> int:
+        """Sizes of memory that is created are multiples of this."""
+        ...
+
+    def create(self, device: int, nbytes: int) -> int:
+        """Create memory that other processes can map; returns its handle in this process."""
+        ...
+
+    def export(self, handle: int) -> int:
+        """Return a new descriptor of memory. It keeps the memory, in whichever process it is open."""
+        ...
+
+    def import_(self, descriptor: int) -> int:
+        """Return a handle, in this process, of the memory that a descriptor stands for. The descriptor stays open."""
+        ...
+
+    def map(self, device: int, handle: int, nbytes: int) -> int:
+        """Map memory for a device; returns its address. Takes the handle over, also where it fails."""
+        ...
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        """End a mapping. Work that uses it must have ended."""
+        ...
+
+    def synchronize(self, device: int) -> None:
+        """Wait until the work of this process on a device has ended. Blocks."""
+        ...
+
+    def register(self, device: int, address: int, nbytes: int) -> None:
+        """Pin host memory that is mapped at an address, for all devices of this process."""
+        ...
+
+    def unregister(self, address: int) -> None:
+        """End that. Copies that use it must have ended."""
+        ...
+
+    def host_allocate(self, nbytes: int) -> int:
+        """Allocate pinned host memory, for all devices of this process; returns its address."""
+        ...
+
+    def host_free(self, address: int) -> None:
+        """Free it. Copies that use it must have ended."""
+        ...
+
+    def device_pointer(self, address: int) -> int:
+        """The address by which devices reach registered host memory."""
+        ...
+
+
+# ------------------------------------------------------------------------------------------------ the real one
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class _AllocationFlags(ctypes.Structure):
+    _fields_ = (
+        ("compression", ctypes.c_ubyte),
+        ("rdma", ctypes.c_ubyte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    )
+
+
+class _AllocationProp(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location", _Location),
+        ("win32", ctypes.c_void_p),
+        ("flags", _AllocationFlags),
+    )
+
+
+class _AccessDesc(ctypes.Structure):
+    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+
+
+_PINNED: Final = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
+_POSIX_DESCRIPTOR: Final = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+_ON_DEVICE: Final = 1  # CU_MEM_LOCATION_TYPE_DEVICE
+_READ_WRITE: Final = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+_PORTABLE_AND_MAPPED: Final = 1 | 2  # CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
+_NEEDED: Final = {
+    102: "virtual memory management",
+    103: "memory by file descriptor",
+    122: "64-bit stream memory operations",
+}
+"""Attributes (CU_DEVICE_ATTRIBUTE_*) without which a device cannot be shared, in words."""
+
+_SIZE, _U64, _PTR = ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
+
+
+class LibCuda:  # its methods are described in Driver
+    """The driver of the machine. Raises DriverError if there is none that can be used."""
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL("libcuda.so.1")
+        except OSError as problem:
+            raise DriverError("cuInit", NO_DEVICE, f"no CUDA driver: {problem}") from None
+        self._contexts: dict[int, Any] = {}
+        self._call("cuInit", 0)
+        address = ctypes.cast
+        self.write_function = address(self._function("cuStreamWriteValue64_v2"), _PTR).value or 0
+        self.wait_function = address(self._function("cuStreamWaitValue64_v2"), _PTR).value or 0
+
+    def _function(self, name: str) -> Any:
+        try:
+            return getattr(self._library, name)
+        except AttributeError:
+            raise DriverError(name, NOT_SUPPORTED, "the driver is too old and lacks it; update it") from None
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = self._function(name)(*args)
+        if code:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorName(code, ctypes.byref(text))
+            raise DriverError(name, code, (text.value or b"unknown error").decode())
+
+    def _context(self, device: int) -> Any:
+        """Return the primary context of a device, which is CuPy's and torch's, too."""
+        if device not in self._contexts:
+            context = _PTR()
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self._contexts[device] = context
+        return self._contexts[device]
+
+    def _in_context(self, device: int, name: str, *args: Any) -> None:
+        self.call(device, self._call, name, *args)
+
+    def call(self, device: int, function: Callable[..., Any], *args: Any) -> Any:  # noqa: D102
+        own, now = self._context(device), _PTR()
+        self._library.cuCtxGetCurrent(ctypes.byref(now))
+        if now.value == own.value:
+            return function(*args)
+        self._call("cuCtxPushCurrent_v2", own)
+        try:
+            return function(*args)
+        finally:
+            self._call("cuCtxPopCurrent_v2", ctypes.byref(_PTR()))
+
+    def device_count(self) -> int:  # noqa: D102
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    def _attribute(self, device: int, number: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
+    def facts(self, device: int) -> DeviceFacts:  # noqa: D102
+        name, uuid, total = ctypes.create_string_buffer(256), ctypes.create_string_buffer(16), _SIZE()
+        self._call("cuDeviceGetName", name, 256, device)
+        self._call("cuDeviceGetUuid_v2", uuid, device)
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
+        lacks = [words for number, words in _NEEDED.items() if not self._attribute(device, number)]
+        return DeviceFacts(name.value.decode(), uuid.raw, total.value, ", ".join(lacks))
+
+    def memory(self, device: int) -> tuple[int, int]:  # noqa: D102
+        free, total = _SIZE(), _SIZE()
+        self._in_context(device, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    @staticmethod
+    def _prop(device: int) -> _AllocationProp:
+        return _AllocationProp(type=_PINNED, handle_types=_POSIX_DESCRIPTOR, location=_Location(_ON_DEVICE, device))
+
+    def granularity(self, device: int) -> int:  # noqa: D102
+        found, prop = _SIZE(), self._prop(device)
+        self._call("cuMemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(prop), 0)
+        return found.value
+
+    def create(self, device: int, nbytes: int) -> int:  # noqa: D102
+        handle, prop = _U64(), self._prop(device)
+        self._call("cuMemCreate", ctypes.byref(handle), _SIZE(nbytes), ctypes.byref(prop), _U64(0))
+        return handle.value
+
+    def export(self, handle: int) -> int:  # noqa: D102
+        descriptor = ctypes.c_int(-1)
+        self._call("cuMemExportToShareableHandle", ctypes.byref(descriptor), _U64(handle), _POSIX_DESCRIPTOR, _U64(0))
+        os.set_inheritable(descriptor.value, False)
+        return descriptor.value
+
+    def import_(self, descriptor: int) -> int:  # noqa: D102
+        handle = _U64()
+        self._call("cuMemImportFromShareableHandle", ctypes.byref(handle), _PTR(descriptor), _POSIX_DESCRIPTOR)
+        return handle.value
+
+    def map(self, device: int, handle: int, nbytes: int) -> int:  # noqa: D102
+        address = _U64()
+        try:
+            self._in_context(
+                device, "cuMemAddressReserve", ctypes.byref(address), _SIZE(nbytes), _SIZE(0), _U64(0), _U64(0)
+            )
+            try:
+                self._call("cuMemMap", address, _SIZE(nbytes), _SIZE(0), _U64(handle), _U64(0))
+                access = _AccessDesc(_Location(_ON_DEVICE, device), _READ_WRITE)
+                self._call("cuMemSetAccess", address, _SIZE(nbytes), ctypes.byref(access), _SIZE(1))
+            except DriverError:
+                self._call("cuMemAddressFree", address, _SIZE(nbytes))
+                raise
+        finally:
+            self._call("cuMemRelease", _U64(handle))  # the mapping keeps the memory
+        return address.value
+
+    def unmap(self, address: int, nbytes: int) -> None:  # noqa: D102
+        self._call("cuMemUnmap", _U64(address), _SIZE(nbytes))
+        self._call("cuMemAddressFree", _U64(address), _SIZE(nbytes))
+
+    def synchronize(self, device: int) -> None:  # noqa: D102
+        self._in_context(device, "cuCtxSynchronize")
+
+    def register(self, device: int, address: int, nbytes: int) -> None:  # noqa: D102
+        self._in_context(
+            device, "cuMemHostRegister_v2", _PTR(address), _SIZE(nbytes), ctypes.c_uint(_PORTABLE_AND_MAPPED)
+        )
+
+    def unregister(self, address: int) -> None:  # noqa: D102
+        self._in_context(next(iter(self._contexts), 0), "cuMemHostUnregister", _PTR(address))
+
+    def host_allocate(self, nbytes: int) -> int:  # noqa: D102
+        found = _PTR()
+        self._in_context(
+            next(iter(self._contexts), 0), "cuMemHostAlloc", ctypes.byref(found), _SIZE(nbytes),
+            ctypes.c_uint(_PORTABLE_AND_MAPPED),
+        )  # fmt: skip
+        return found.value or 0
+
+    def host_free(self, address: int) -> None:  # noqa: D102
+        self._in_context(next(iter(self._contexts), 0), "cuMemFreeHost", _PTR(address))
+
+    def device_pointer(self, address: int) -> int:  # noqa: D102
+        found = _U64()
+        self._in_context(
+            next(iter(self._contexts), 0), "cuMemHostGetDevicePointer_v2", ctypes.byref(found), _PTR(address), 0
+        )
+        return found.value
+
+
+# -------------------------------------------------------------------------------------------- that of this process
+
+_FORKED: Final = (
+    "this process was forked from one that uses CUDA, whose driver does not work in the child; start it with the "
+    "method spawn or forkserver: multiprocessing.get_context('spawn')"
+)
+_driver: Driver | None = None
+_reason: str | None = None  # why there is none; None: not looked for yet
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _forked or _driver is not None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def use(driver: Driver | None) -> None:
+    """Have this process use another driver; None: look for the real one again. For tests."""
+    global _driver, _reason, _forked
+    _driver, _reason, _forked = driver, None if driver is None else "", False
+
+
+def status() -> str:
+    """Why this process cannot use a GPU; empty: it can. Initialises the driver, which takes up to a second."""
+    global _driver, _reason
+    if _forked:
+        return _FORKED
+    if _reason is None:
+        _reason = _missing_package()
+        try:
+            if not _reason:
+                found = LibCuda()
+                _reason = "" if found.device_count() else "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES?)"
+                _driver = found if not _reason else None
+        except DriverError as problem:
+            _reason = str(problem)
+    return _reason
+
+
+def _missing_package() -> str:
+    try:
+        import cupy
+    except ImportError as problem:
+        return f"CuPy cannot be imported ({problem}); install it: pip install 'shmtensor[cuda]'"
+    version = str(cupy.__version__)
+    return "" if int(version.partition(".")[0]) >= 13 else f"CuPy {version} is too old; install 13 or newer"
+
+
+def is_in_use() -> bool:
+    """Whether this process has initialised the driver. Does not do it."""
+    return _driver is not None and not _forked
+
+
+def is_shutting_down() -> bool:
+    """Whether the interpreter is ending, and the driver may be gone."""
+    return sys.is_finalizing()
+
+
+def current() -> Driver:
+    """Return the driver of this process. Raises DeviceUnavailable: there is none; the message says why."""
+    if _driver is None or _forked:
+        reason = status()
+        if reason:
+            raise DeviceUnavailable(f"no GPU can be used: {reason}")
+    assert _driver is not None
+    return _driver
+
+
+def require_device(number: int) -> int:
+    """Return the number of a device that can be used.
+
+    Raises:
+        DeviceUnavailable: there is no GPU, or this one cannot be shared; the message says why.
+        InvalidArgument: there is no device of that number.
+    """
+    driver = current()
+    count = driver.device_count()
+    if not 0 <= number < count:
+        names = ", ".join(f"cuda:{i} ({driver.facts(i).name})" for i in range(count))
+        raise InvalidArgument(f"device cuda:{number} does not exist; this process sees {names}")
+    return number
+
+
+def out_of_memory(device: int, nbytes: int, holders: str = "") -> OutOfMemory:
+    """Return the error for memory that a device does not have."""
+    free, total = current().memory(device)
+    return OutOfMemory(
+        f"cuda:{device} has no {nbytes} bytes left: {free} of {total} bytes are free{holders}; release tensors, or "
+        "shmtensor.cuda.empty_cache()"
+    )

@@ -1,0 +1,117 @@
+"""Segments of device memory: made, opened in other processes, and unmapped (docs/gpu.md, "Memory").
+
+The calls come from `manager.membership`, which speaks with the manager; the driver is asked here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from .. import _native
+from ..errors import DeviceUnavailable
+from . import driver, order
+
+if TYPE_CHECKING:
+    from ..manager.membership import Manager
+
+_uuids: Final[dict[bytes, int]] = {}
+
+
+def device_of(uuid: bytes) -> int:
+    """Return the number, in this process, of the device with that UUID.
+
+    Raises:
+        DeviceUnavailable: there is no driver, or this process does not see the device.
+    """
+    if uuid not in _uuids:
+        current = driver.current()
+        _uuids.update({current.facts(number).uuid: number for number in range(current.device_count())})
+    if uuid not in _uuids:
+        raise DeviceUnavailable(
+            f"a tensor is on the GPU with UUID {uuid.hex()}, which this process does not see; check "
+            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r}, and the devices of its container"
+        )
+    return _uuids[uuid]
+
+
+def open_payload(uuid: bytes, descriptor: int, nbytes: int) -> tuple[int, int]:
+    """Map memory that another process made. Returns (device, address). Takes some 0.2 ms.
+
+    Raises:
+        DeviceUnavailable: this process does not see the device, or the driver refused the descriptor.
+    """
+    device = device_of(uuid)
+    current = driver.current()
+    return device, current.map(device, current.import_(descriptor), nbytes)
+
+
+def close_payload(address: int, nbytes: int) -> None:
+    """End a mapping that nothing uses."""
+    driver.current().unmap(address, nbytes)
+
+
+def close_unused(native: _native.Client) -> None:
+    """End the mappings of segments that are gone."""
+    for address, nbytes in native.take_unmapped():
+        close_payload(address, nbytes)
+
+
+def make_segment(manager: Manager, device: int, nbytes: int) -> None:
+    """Make a segment on a device in which a block of `nbytes` fits. Sends a request to the manager.
+
+    Raises:
+        OutOfMemory: the device has no memory left, also after what this process does not use was given back.
+        DeviceUnavailable: the device cannot be shared.
+    """
+    current = driver.current()
+    facts = current.facts(device)
+    if facts.lacks:
+        raise DeviceUnavailable(f"cuda:{device} ({facts.name}) cannot be shared: the driver lacks {facts.lacks}")
+    dedicated = nbytes > _native.DEVICE_DEDICATED_FROM
+    step = current.granularity(device)
+    size = (nbytes + step - 1) // step * step if dedicated else max(_native.DEVICE_ARENA_BYTES, step)
+    order.of(manager).settle()
+    handle = _create(manager, device, size)
+    payload = current.export(handle)
+    try:
+        address = current.map(device, handle, size)
+        try:
+            manager.add_on_device(device, facts.uuid, address, size, dedicated, payload)
+        except BaseException:
+            current.unmap(address, size)
+            raise
+    except BaseException:
+        os.close(payload)
+        raise
+
+
+def _create(manager: Manager, device: int, nbytes: int) -> int:
+    current = driver.current()
+    try:
+        return current.create(device, nbytes)
+    except driver.DriverError as problem:
+        if problem.code != driver.OUT_OF_MEMORY:
+            raise
+    give_back(manager, device)
+    try:
+        return current.create(device, nbytes)
+    except driver.DriverError as problem:
+        if problem.code != driver.OUT_OF_MEMORY:
+            raise
+        used = manager.native.device_stats(device)
+        holders = f"; this process has {used.nbytes} bytes in {used.blocks} shared blocks there"
+        raise driver.out_of_memory(device, nbytes, holders) from None
+
+
+def leave(manager: Manager) -> None:
+    """Before a client leaves its group: wait for its streams, and end the registration of its table. Blocks."""
+    order.forget(manager)
+
+
+def give_back(manager: Manager, device: int) -> int:
+    """Give back a device's memory that this process keeps for later; returns the number of segments. May block."""
+    order.of(manager).settle()
+    freed = manager.trim_device(device)
+    close_unused(manager.native)
+    return freed

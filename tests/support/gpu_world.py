@@ -1,0 +1,139 @@
+"""A GPU for tests, in each of their processes: the real one, or host memory with the stand-in for CuPy.
+
+A process that has the stand-in keeps it, so what uses this runs in processes of its own (tests/gpu/test_on_device.py).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from host_driver import HostDriver
+
+from shmtensor.gpu import driver
+
+_made: HostDriver | None = None
+
+
+def install() -> HostDriver | None:
+    """Have a GPU in this process. Returns the driver over host memory; None: there is a real GPU."""
+    global _made
+    if _made is None and driver.status():
+        sys.path.insert(0, str(Path(__file__).parent / "host_cupy"))
+        _made = HostDriver(devices=2)
+        driver.use(_made)
+    return _made
+
+
+def hold(seconds: float = 0.0) -> None:
+    """Have the current stream's work not be done: for about so long on a real GPU, on host memory until `release`."""
+    made = install()
+    if made is not None:
+        made.hold()
+        return
+    import cupy
+
+    a = cupy.ones((4096, 4096), "float32")
+    end = time.monotonic() + seconds  # a product takes some milliseconds, and is submitted in some microseconds
+    for _ in range(max(1, int(seconds * 300))):
+        a = a @ a
+        if time.monotonic() > end:
+            break
+
+
+def release() -> None:
+    """End what `hold` began; a real GPU is waited for."""
+    made = install()
+    if made is not None:
+        made.release()
+    else:
+        driver.current().synchronize(0)
+
+
+if getattr(multiprocessing.current_process(), "_inheriting", False):  # a spawned process, whose arguments come next
+    install()
+
+# -- what other processes do -------------------------------------------------------------------------------------------
+
+
+def double(jobs: Any, done: Any) -> None:
+    """Double what comes, in place, and send it on."""
+    install()
+    for value in iter(jobs.get, None):
+        value.mul_(2)
+        done.put(value)
+
+
+def echo(jobs: Any, done: Any) -> None:
+    """Send back what comes."""
+    install()
+    for value in iter(jobs.get, None):
+        done.put(value)
+        del value
+
+
+def sums(jobs: Any, done: Any) -> None:
+    """Send the sum of what comes, and drop it."""
+    install()
+    for value in iter(jobs.get, None):
+        done.put(float(value.sum()))
+        del value
+
+
+def produce_and_exit(results: Any) -> None:
+    """Send a tensor, and end."""
+    install()
+    import shmtensor as st
+
+    results.put(st.arange(1000, dtype=st.float32, device="cuda"))
+
+
+def produce_and_wait(results: Any) -> None:
+    """Send a tensor, and stay until killed."""
+    install()
+    import shmtensor as st
+
+    results.put(st.arange(1000, dtype=st.float32, device="cuda"))
+    signal.pause()
+
+
+def produce_unfinished(results: Any) -> None:
+    """Send a tensor whose content is not computed yet, and stay until killed."""
+    made = install()
+    import shmtensor as st
+
+    x = st.zeros(1 << 20, device="cuda").share_memory_()
+    hold(20)
+    x += 7
+    results.put(x)
+    signal.pause()
+    del made
+
+
+def take_and_wait(jobs: Any, done: Any) -> None:
+    """Take a tensor, keep it, and stay until killed."""
+    install()
+    value = jobs.get()
+    done.put(os.getpid())
+    signal.pause()
+    del value
+
+
+def train(weights: Any, steps: int) -> None:
+    """Steps of Hogwild on shared weights."""
+    install()
+    import shmtensor as st
+
+    generator = st.random.Generator().manual_seed(os.getpid())
+    for _ in range(steps):
+        x = st.randn(64, 8, generator=generator).to("cuda")
+        w = weights.detach().requires_grad_()
+        loss = ((x @ w - x.sum(1, keepdim=True)) ** 2).mean()
+        loss.backward()
+        weights.sub_(0.05 * w.grad)
+    st.cuda.synchronize()

@@ -1,0 +1,1 @@
+"""Functions of SciPy for the stand-in for CuPy."""
