@@ -56,17 +56,12 @@ channels_last_3d: Final = MemoryFormat("channels_last_3d")
 _CHANNELS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 
-def require_usual(layout: Any, pin_memory: Any) -> None:
-    """Refuse what torch's keywords ask for and this version does not have. Does not block.
+def require_strided(layout: Any) -> None:
+    """Refuse the layouts of torch that tensors here cannot have. Does not block.
 
     Raises:
-        NotSupported: pin_memory=True, or another layout than `strided`.
+        NotSupported: another layout than `strided`.
     """
-    if pin_memory:
-        raise NotSupported(
-            "asked for pin_memory=True; pinned memory is for copies to a GPU, and this version has tensors of the CPU "
-            "only: leave it out"
-        )
     if layout is not None and layout is not strided:
         raise NotSupported(f"asked for layout {layout!r}; tensors are shmtensor.strided: leave it out")
 

@@ -22,14 +22,14 @@ from ..allocators.managed import allocate, allocate_tensor
 from ..devices import CPU, Device, device_of
 from ..dtypes import BY_DTYPE, NumpyType, dtype_of
 from ..errors import InvalidArgument, LayoutError, NotSupported, type_name
-from ..layouts import axes_in_memory, dense_axes, preserve_format, require_usual
+from ..layouts import axes_in_memory, dense_axes, preserve_format, require_strided
 from ..storage import Storage
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
 from .core import SETTLED, Tensor, array_of, given, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
-from .options import Make, Place, on_device, place_of, requiring, type_for, with_options
+from .options import Make, Place, on_device, pinned, pinned_place, place_of, requiring, type_for, with_options
 
 _PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
 
@@ -84,15 +84,19 @@ def _empty(
     shared: bool = False,
     allocator: Any = None,
 ) -> Tensor:
-    require_usual(layout, pin_memory)
+    require_strided(layout)
     where = device_of(device)
-    place: Any = shared if allocator is None else place_of(shared, allocator, out)
+    if pin_memory:
+        place: Any = pinned_place(shared, allocator, out, where)
+    else:
+        place = shared if allocator is None else place_of(shared, allocator, out)
     sizes = _sizes(shape, more, size)
     if where is not CPU and out is None:
         return requiring(_empty_there(sizes, where, memory_format, dtype, place), requires_grad)
     if out is not None:
         return requiring(given(np.empty(sizes, type_for(out, dtype)), out, "empty"), requires_grad)
-    return requiring(formatted(sizes, memory_format, dtype=dtype, shared=place), requires_grad)
+    made = formatted(sizes, memory_format, dtype=dtype, shared=place)
+    return requiring(pinned(made) if pin_memory and shared else made, requires_grad)
 
 
 def _empty_there(sizes: tuple[int, ...], device: Device, memory_format: Any, dtype: Any, shared: Any) -> Tensor:
@@ -119,7 +123,8 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
         layout: `shmtensor.strided`.
         device: "cpu", or "cuda", "cuda:1" and so on for a GPU.
         requires_grad: whether gradients are recorded of what is computed with it.
-        pin_memory: False.
+        pin_memory: in memory from which a GPU copies fast and without waiting (docs/gpu.md), which takes about 40 us
+            for each MiB. Beside shared=True: shared memory, which is pinned if it has at least 64 KiB.
         memory_format: in which order the elements lie: `channels_last` of four axes, `channels_last_3d` of five.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
@@ -128,11 +133,13 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
 
     Raises:
         InvalidArgument: sizes that are negative or impossible; no such device or memory format; an allocator beside
-            shared=True or `out`, or one whose memory cannot be used.
+            shared=True or `out`, or one whose memory cannot be used; pin_memory=True beside a device, an allocator or
+            `out`.
         DTypeError: no such type, or not that of `out`.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
-        NotSupported: pin_memory=True; another layout.
+        DeviceUnavailable: pin_memory=True or a device, and this process cannot use a GPU.
+        NotSupported: another layout.
     """
     if others:
         return _empty(shape, *more, dtype=dtype, shared=shared, **others)

@@ -50,6 +50,7 @@ def __dlpack__(
         integrate()
         on_gpu: Any = (self.clone() if copy else self)._live()
         how: Any = {} if max_version is None else {"max_version": max_version}
+        load("gpu.memory").lend(on_gpu, stream)
         return on_gpu.__dlpack__(stream=stream, **how)
     if stream is not None:
         raise InvalidArgument(f"stream {stream!r} was given for a tensor in the processor's memory; leave it out")

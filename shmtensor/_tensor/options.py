@@ -1,4 +1,4 @@
-"""The keywords that torch's functions that create tensors have in common. Nothing in this module blocks."""
+"""The keywords that torch's functions that create tensors have in common. Only `pinned_place` may block."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Set
 from functools import partial, wraps
 from typing import Any, Final, overload
 
+from .._loading import load
 from ..allocators.protocol import Allocator
 from ..devices import CPU, Device, device_of
 from ..dtypes import NumpyType, dtype_of
 from ..errors import DTypeError, InvalidArgument
-from ..layouts import require_usual
+from ..layouts import require_strided
 from .core import Tensor, array_of, given
 from .signatures import Shown
 
@@ -40,6 +41,29 @@ def place_of(shared: Any, allocator: Allocator, out: Any) -> Any:
         other = "shared=True" if out is None else "out"
         raise InvalidArgument(f"asked for {other} and for allocator={allocator!r}; give one of them")
     return Place(allocator)
+
+
+def pinned_place(shared: Any, allocator: Any, out: Any, device: Device) -> Any:
+    """The value of `shared` for pin_memory=True: pinned memory of this process, or True for `pinned` to pin.
+
+    The first one initialises CUDA, which takes up to a second.
+
+    Raises:
+        DeviceUnavailable: this process cannot use a GPU; the message says why.
+        InvalidArgument: `out`, a device or an allocator is given, too, and says where the tensor lies.
+    """
+    others = (("out", out), ("allocator", allocator), ("device", None if device is CPU else device))
+    other = next((name for name, value in others if value is not None), None)
+    if other is not None:
+        raise InvalidArgument(f"asked for {other} and for pin_memory=True, for new memory of the host; give one")
+    load("gpu.driver").current()
+    return True if shared else Place(load("allocators.pinned").cuda_host_allocator)
+
+
+def pinned(made: Tensor) -> Tensor:
+    """A new tensor whose shared memory is registered where it is, if it has at least 64 KiB."""
+    load("gpu.registered").pin(made.storage()._region)
+    return made
 
 
 def requiring(made: Tensor, requires_grad: bool) -> Tensor:
@@ -106,9 +130,16 @@ def _with_options(make: Make, has_out: bool) -> Make:
         if how.keys().isdisjoint(names):
             return make(*args, **how)
         requires_grad = how.pop("requires_grad", False) if "requires_grad" in names else False
-        require_usual(how.pop("layout", None), how.pop("pin_memory", False))
+        require_strided(how.pop("layout", None))
+        is_pinned = how.pop("pin_memory", False)
         device = device_of(how.pop("device", None)) if "device" in names else CPU
         target = how.pop("out", None) if has_out else None
+        if is_pinned:
+            place = pinned_place(how.get("shared"), how.pop("allocator", None), target, device)
+            if "shared" not in own:
+                return requiring(make(*args, **how).pin_memory(), requires_grad)
+            made = make(*args, **{**how, "shared": place})
+            return requiring(pinned(made) if place is True else made, requires_grad)
         if "allocator" in how and "allocator" not in absent and (allocator := how.pop("allocator")) is not None:
             how["shared"] = place_of(how.get("shared"), allocator, target)
         if device is not CPU and target is None:

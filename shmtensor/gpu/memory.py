@@ -92,6 +92,16 @@ def manager_of(native: _native.Client) -> Manager:
     return found
 
 
+def lend(array: Any, stream: int | None) -> None:
+    """Note that another library uses an array from now on, on one of its streams, as the array API numbers them."""
+    memory = block_memory(array)
+    if memory is not None:
+        import cupy
+
+        with cupy.cuda.Device(memory.device_id):
+            memory.record(cupy.cuda.ExternalStream(0 if stream is None or stream in (-1, 1) else stream))
+
+
 def block_memory(array: Any) -> Any:
     """Return the BlockMemory that a CuPy array lies in; None: it has other memory. Does not block.
 

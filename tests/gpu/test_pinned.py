@@ -33,6 +33,40 @@ def stream(host, monkeypatch):
     return 5
 
 
+# -- creation
+
+PINNED = {
+    "empty": lambda **how: st.empty(300, 400, **how),
+    "channels last": lambda **how: st.empty(2, 40, 50, 60, memory_format=st.channels_last, **how),
+    "zeros": lambda **how: st.zeros(300, 400, **how),
+    "full": lambda **how: st.full((300, 400), 7, **how),
+    "randn": lambda **how: st.randn(300, 400, **how),
+    "tensor": lambda **how: st.tensor(np.ones((300, 400), "f"), **how),
+    "zeros_like": lambda **how: st.zeros_like(st.empty(300, 400), **how),
+    "new_ones": lambda **how: st.empty(1).new_ones(300, 400, **how),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_creation_in_pinned_memory(either, name):
+    make = PINNED[name]
+    private, both = make(pin_memory=True), make(pin_memory=True, shared=True)
+    assert private.is_pinned() and not private.is_shared()
+    assert both.is_pinned() and both.is_shared()
+    assert both.shape == private.shape == make().shape and both.stride() == private.stride() == make().stride()
+    if name not in ("empty", "channels last", "randn"):
+        assert (private == make()).all() and (both == make()).all()
+    small = st.ones(3, pin_memory=True, shared=True, requires_grad=True)
+    assert small.is_shared() and not small.is_pinned() and small.requires_grad
+
+
+@pytest.mark.parametrize("how", [{"out": st.empty(3)}, {"allocator": PoolAllocator(CudaHostAllocator())}])
+def test_pinned_memory_and_another_place(either, how):
+    for make in (st.empty, st.ones, st.rand):
+        with pytest.raises(InvalidArgument, match=rf"{next(iter(how))} and for pin_memory"):
+            make(3, pin_memory=True, **how)
+
+
 # -- shared memory
 
 

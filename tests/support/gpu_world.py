@@ -5,6 +5,7 @@ A process that has the stand-in keeps it, so what uses this runs in processes of
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,8 @@ from typing import Any
 
 from host_driver import HostDriver
 
-from shmtensor.gpu import driver
+from shmtensor.gpu import driver, order
+from shmtensor.manager import client
 
 _made: HostDriver | None = None
 
@@ -53,6 +55,22 @@ def release() -> None:
         made.release()
     else:
         driver.current().synchronize(0)
+
+
+def held() -> int:
+    """Blocks of the device that this process holds, once its streams have passed."""
+    driver.current().synchronize(0)
+    gc.collect()
+    for _, one in order._orders.values():
+        one.settle()
+    return client.default().native.device_stats(0).blocks
+
+
+def as_cupy(tensor: Any) -> Any:
+    """A CuPy array over the memory of a torch tensor of bytes, without streams. For the stand-in."""
+    import cupy
+
+    return cupy.from_dlpack(tensor)
 
 
 if getattr(multiprocessing.current_process(), "_inheriting", False):  # a spawned process, whose arguments come next

@@ -122,7 +122,7 @@ def test_torchs_keywords(name):
     for device in ("cpu", st.device("cpu"), st.device("cpu:0"), None):
         assert make(dtype=st.float64, device=device, **usual).dtype == st.float64
     for unusual, error, says in (
-        ({"pin_memory": True}, NotSupported, "pin_memory"),
+        ({"pin_memory": True}, DeviceUnavailable, "GPU"),
         ({"layout": "sparse"}, NotSupported, "strided"), ({"device": "cuda"}, DeviceUnavailable, "GPU"),
     ):  # fmt: skip
         with pytest.raises(error, match=says):

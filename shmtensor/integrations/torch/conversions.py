@@ -21,6 +21,8 @@ def to_torch(tensor: Tensor) -> torch.Tensor:
     Raises:
         BufferError: strides that go backwards, a dtype that torch has not.
     """
+    if tensor.is_cuda:
+        return memory.on_device(tensor.detach())
     theirs = torch.from_dlpack(tensor.detach())
     block, kind = shared_block(tensor.storage()._region)
     if block is not None and theirs.numel():

@@ -1,4 +1,8 @@
-"""torch storages over our shared memory: finding them, making them, and moving others there."""
+"""torch storages over our shared memory: finding them, making them, and moving others there.
+
+Those on a GPU are ours where torch got their memory from a tensor of ours. Its streams and ours wait for each other as
+DLPack says, so a message says how far CuPy's current stream has to be, as for our own tensors.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ import torch
 from torch.multiprocessing.reductions import SharedCache, StorageWeakRef
 from torch.utils.dlpack import to_dlpack
 
+from ... import _native
+from ..._loading import load
 from ..._native import Block
-from ..._tensor.core import wrap
+from ..._tensor.core import Tensor, wrap
 from ..._tensor.creation import empty
 from ..._tensor.dlpack import from_dlpack
 from ...errors import InvalidArgument
@@ -27,6 +33,8 @@ _LENT: Final = "_shmtensor_lent"
 """The attribute of a storage whose memory another library got by DLPack."""
 _LEFT: Final = "_shmtensor_left"
 """The attribute of a storage that was moved with the one over the memory that it left, if arrays may be on that."""
+_DEFAULT_STREAM: Final = 1
+"""CUDA's default stream, as the array API numbers it."""
 _users: Final = getattr(torch._C, "_storage_Use_Count", None)
 
 
@@ -41,8 +49,9 @@ class Place(NamedTuple):
     @property
     def key(self) -> tuple[int, int, int, int]:
         """What names the memory while somebody has it."""
-        block, kind = shared_block(self.storage._region)
-        return id(block), kind, self.first, self.nbytes
+        region = self.storage._region
+        block, kind = shared_block(region)
+        return id(region if block is None else block), kind, self.first, self.nbytes
 
 
 _known: Final = SharedCache()
@@ -54,14 +63,16 @@ os.register_at_fork(before=_moving.acquire, after_in_parent=_moving.release, aft
 
 
 def bytes_of(storage: Any) -> Any:
-    """Return a torch tensor of all bytes of an untyped storage in the processor's memory."""
-    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
+    """Return a torch tensor of all bytes of an untyped storage."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def place_of(storage: Any) -> Place | None:
     """Return where in our shared memory an untyped torch storage is; None: elsewhere. Does not block."""
-    if storage.device.type != "cpu" or not storage.nbytes():
+    if not storage.nbytes():
         return None
+    if storage.device.type != "cpu":
+        return place_on_device(storage) if storage.device.type == "cuda" else None
     address = storage.data_ptr()
     found: tuple[int, Place | None] | None = vars(storage).get(_FOUND)
     if found is not None and found[0] == address:  # else it was swapped or set to other memory
@@ -70,6 +81,28 @@ def place_of(storage: Any) -> Place | None:
     place = Place(ours.storage(), ours.storage_offset(), storage.nbytes()) if ours.is_shared() else None
     setattr(storage, _FOUND, (address, place))
     return place
+
+
+def place_on_device(storage: Any) -> Place | None:
+    """Return where in our memory of a GPU an untyped torch storage is; None: elsewhere. Does not block.
+
+    CuPy's current stream waits for what torch's has been given so far.
+    """
+    if _native.device_block_at(storage.data_ptr(), storage.nbytes()) is None:
+        return None
+    array = from_dlpack(bytes_of(storage))._array
+    ours = load("gpu.memory").block_memory(array)
+    flat = ours.array(np.uint8, (ours.nbytes,))
+    whole: Any = Storage._over_device(flat)
+    return Place(whole, storage.data_ptr() - ours.ptr, storage.nbytes())
+
+
+def on_device(tensor: Tensor) -> Any:
+    """Return a torch tensor over the memory of a tensor on a GPU. torch's current stream waits for CuPy's."""
+    array: Any = tensor._array
+    device = array.device.id
+    stream = torch.cuda.current_stream(device).cuda_stream if torch.cuda.is_available() else 0
+    return torch.from_dlpack(tensor.__dlpack__(stream=stream or _DEFAULT_STREAM))
 
 
 def whole_of(block: Block, kind: int) -> Place:
@@ -93,9 +126,12 @@ def storage_at(place: Place) -> Any:
         found = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
         if found is None:
             part = place.storage._flat[place.first : place.first + place.nbytes]
-            whole = torch.from_numpy(part) if part.flags.writeable else torch.from_dlpack(wrap(part))
+            if place.storage.is_cuda:
+                whole = on_device(wrap(part))
+            else:
+                whole = torch.from_numpy(part) if part.flags.writeable else torch.from_dlpack(wrap(part))
             found = whole.untyped_storage()
-            if shared_block(place.storage._region)[0] is not None:
+            if place.storage.is_cuda or shared_block(place.storage._region)[0] is not None:
                 remember(place, found)
         return found
 

@@ -27,7 +27,7 @@ def reduce_storage(storage: Any) -> ipc.Rebuild:
 
     Raises:
         OutOfMemory, ManagerError: no shared memory.
-        Whatever torch's reducer raises, for what is not ours: storages on devices; memory that torch has shared.
+        Whatever torch's reducer raises, for what is not ours: its own storages on devices; memory that it has shared.
     """
     place = memory.place_of(storage)
     if place is not None:
@@ -72,6 +72,9 @@ def reduce_flagged(tensor: Any) -> ipc.Rebuild:
         return rebuild_plain, (tensor.untyped_storage(), tensor.dtype, *place)
     graph = tensor.requires_grad and not tensor.is_leaf  # which torch refuses
     if not (conj or neg) or graph or not ipc.is_sending():
+        if ipc.is_sending() and not graph and _is_on_our_device(tensor):
+            place = tensor.storage_offset(), tuple(tensor.size()), tensor.stride()
+            return theirs.rebuild_tensor, (type(tensor), tensor._typed_storage(), (*place, tensor.requires_grad))
         return theirs.reduce_tensor(tensor)  # type: ignore[no-any-return]
     return rebuild_flagged, (_flipped(tensor.detach(), conj, neg), conj, neg, tensor.requires_grad)
 
@@ -80,6 +83,12 @@ def _is_plain(tensor: Any) -> bool:
     """Whether a tensor is its storage, type and place in it, and nothing else that a message must tell."""
     is_dense = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
     return bool(is_dense and tensor.device.type == "cpu" and not tensor.requires_grad)
+
+
+def _is_on_our_device(tensor: Any) -> bool:
+    """Whether a tensor is in our memory of a GPU, which torch would export as its own."""
+    is_dense = tensor.device.type == "cuda" and tensor.layout is torch.strided and not tensor.is_nested
+    return is_dense and memory.place_of(tensor.untyped_storage()) is not None
 
 
 def rebuild_plain(storage: Any, dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Any:

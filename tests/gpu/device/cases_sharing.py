@@ -1,7 +1,6 @@
 """Tensors on a GPU in messages: memory, order, lifetimes, kills."""
 
 import functools
-import gc
 import os
 import pickle
 import signal
@@ -26,15 +25,6 @@ def until(condition, what):
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.002)
-
-
-def held():
-    """Blocks of the device that this process holds, once its streams have passed."""
-    st.cuda.synchronize()
-    gc.collect()
-    for _, one in order._orders.values():
-        one.settle()
-    return client.default().native.device_stats(0).blocks
 
 
 def test_one_memory_in_two_processes(start):
@@ -89,7 +79,7 @@ def test_empty_and_scalar_tensors(start):
 
 def test_many_small_tensors_in_one_message(start):
     _, jobs, done = start(gpu_world.echo)
-    before = held()
+    before = gpu_world.held()
     sent = [st.full((4,), i, device="cuda") for i in range(300)]
     jobs.put(sent)
     back = done.get(timeout=BOUND)
@@ -97,16 +87,16 @@ def test_many_small_tensors_in_one_message(start):
     segments = {x._array.data.mem.block.segment for x in back}
     assert len(segments) == 1  # one arena, so one descriptor and one mapping
     del sent, back
-    until(lambda: held() == before, "all blocks are released")
+    until(lambda: gpu_world.held() == before, "all blocks are released")
 
 
 def test_memory_is_released_at_once(start):
     _, jobs, done = start(gpu_world.sums)
-    before = held()
+    before = gpu_world.held()
     for _ in range(200):
         jobs.put(st.ones(1024, device="cuda", shared=True))
         assert done.get(timeout=BOUND) == 1024
-    assert held() == before
+    assert gpu_world.held() == before
     assert client.default().native.device_stats(0).reserved <= 64 << 20
 
 
@@ -173,7 +163,7 @@ def _is_alone(block):
 
 def test_a_killed_consumer_releases(start):
     process, jobs, done = start(gpu_world.take_and_wait)
-    before = held()
+    before = gpu_world.held()
     x = st.ones(1 << 20, device="cuda", shared=True)
     block = x._array.data.mem.block
     jobs.put(x)
@@ -183,7 +173,7 @@ def test_a_killed_consumer_releases(start):
     process.join()
     until(functools.partial(_is_alone, block), "the manager has released it")
     del x, block
-    until(lambda: held() == before, "it is free")
+    until(lambda: gpu_world.held() == before, "it is free")
 
 
 def test_the_manager_is_killed(start):
@@ -254,7 +244,9 @@ def test_large_blocks_have_a_segment_of_their_own():
     assert device_bytes >= 20 << 20
     del x, mine
     until(
-        lambda: held() >= 0 and cuda.empty_cache(0) >= 0 and client.default().stats().device_bytes < device_bytes,
+        lambda: (
+            gpu_world.held() >= 0 and cuda.empty_cache(0) >= 0 and client.default().stats().device_bytes < device_bytes
+        ),
         "given back",
     )
 
@@ -280,9 +272,9 @@ def test_blocks_of_two_streams():
     other = st.cuda.Stream()
     x.record_stream(other)
     assert len(x._array.data.mem.streams) == 2
-    before = held()
+    before = gpu_world.held()
     del x
-    until(lambda: held() == before - 1, "both have passed")
+    until(lambda: gpu_world.held() == before - 1, "both have passed")
 
 
 def test_a_block_received_twice_is_one_memory():

@@ -264,6 +264,12 @@ def test_copies_and_pickles():
     assert st.load(file)["x"].tolist() == x.tolist()
 
 
+def test_pinned_memory_is_of_the_host():
+    for make in (st.empty, st.ones, st.rand):
+        with pytest.raises(InvalidArgument, match="device and for pin_memory"):
+            make(3, pin_memory=True, device="cuda")
+
+
 def test_storages():
     x = st.arange(6.0, device="cuda")
     s = x.storage()
@@ -284,6 +290,14 @@ def test_dlpack():
     y = st.from_dlpack(x._array)
     y += 1
     assert x.tolist() == [1, 2, 3, 4] and y.is_cuda
+
+
+def test_a_receivers_stream_uses_the_memory():
+    x = st.arange(4.0, device="cuda", shared=True)
+    stream = st.cuda.Stream()
+    capsule = x.__dlpack__(stream=stream.ptr)
+    assert stream.ptr in [known.ptr for known in x._array.data.mem.streams]  # its release waits for it
+    del capsule
 
 
 def test_names_of_torch():

@@ -41,6 +41,12 @@ class _Flags:
         return bool(getattr(self, name.lower()))
 
 
+class _Kept(_np.ndarray):
+    """The memory of an array that another library has, which its capsule keeps."""
+
+    memory: Any = None
+
+
 class ndarray:  # noqa: N801 - CuPy's name
     """An array on a device."""
 
@@ -174,7 +180,9 @@ class ndarray:  # noqa: N801 - CuPy's name
         return complex(self.get())
 
     def __dlpack__(self, stream: Any = None, **how: Any) -> Any:
-        return self._a.__dlpack__()
+        kept = self._a.view(_Kept)
+        kept.memory = self._mem
+        return kept.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self._mem.device_id
