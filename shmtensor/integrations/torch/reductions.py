@@ -72,7 +72,7 @@ def reduce_flagged(tensor: Any) -> ipc.Rebuild:
         return rebuild_plain, (tensor.untyped_storage(), tensor.dtype, *place)
     graph = tensor.requires_grad and not tensor.is_leaf  # which torch refuses
     if not (conj or neg) or graph or not ipc.is_sending():
-        if ipc.is_sending() and not graph and _is_on_our_device(tensor):
+        if not graph and _is_on_our_device(tensor):
             place = tensor.storage_offset(), tuple(tensor.size()), tensor.stride()
             return theirs.rebuild_tensor, (type(tensor), tensor._typed_storage(), (*place, tensor.requires_grad))
         return theirs.reduce_tensor(tensor)  # type: ignore[no-any-return]
