@@ -147,11 +147,7 @@ def listening(address: str, encrypt: bool) -> Iterator[tuple[Any, str]]:
     from shmtensor.channel import keys
 
     with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = Path(folder, "ours"), Path(folder, "theirs")
-        for place in (ours, theirs):
-            keys.make(place)
-        shutil.copy(ours / keys.CERTIFICATE, theirs / keys.PEERS / "other.pem")
-        shutil.copy(theirs / keys.CERTIFICATE, ours / keys.PEERS / "other.pem")
+        ours, theirs = keys.make_all(folder, ("ours", "theirs")).values()
         queue = channel.listen(f"tcp://{address}:0", keys=ours, encrypt=encrypt, window="256M")
         try:
             yield queue, str(theirs)

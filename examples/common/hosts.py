@@ -87,7 +87,7 @@ def in_namespaces(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
     with ExitStack() as stack:
         # Not in a user's directory: names of sockets are short.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp")))
-        make_keys(folder, names)
+        keys.make_all(folder, names)
         bridge = f"shmt{os.getpid()}"
         stack.enter_context(network(bridge))
         ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
@@ -116,15 +116,6 @@ def free_ports(count: int) -> int:
                 taken.bind(("127.0.0.1", first + number if number else 0))
                 first = first or taken.getsockname()[1]
             return first
-
-
-def make_keys(folder: Path, names: Sequence[str]) -> None:
-    """A directory of keys for each, whose list of peers has all the others."""
-    certificates = {name: keys.make(folder / name, name) for name in names}
-    for name in names:
-        for peer, certificate in certificates.items():
-            if peer != name:
-                shutil.copy(certificate, folder / name / "peers" / f"{peer}.pem")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from time import monotonic
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ class RefusedNow(Refused):
     retry = True
 
 
+@cache
 def boot_id() -> str:
     """Return what tells this run of this machine's kernel from others."""
     with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123

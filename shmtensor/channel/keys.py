@@ -8,7 +8,9 @@ whatever they say, and no certificate can vouch for another one.
 from __future__ import annotations
 
 import datetime
+import shutil
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -71,6 +73,27 @@ def make(directory: str | Path, name: str = "") -> Path:
     path.write_bytes(secret)
     (place / CERTIFICATE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     return place / CERTIFICATE
+
+
+def make_all(directory: str | Path, names: Iterable[str]) -> dict[str, Path]:
+    """Make keys for several hosts, each with the certificates of all others in its list. Blocks for the disk.
+
+    Args:
+        directory: gets a directory for each host, to be copied there, and to nobody else.
+        names: of the hosts.
+
+    Returns:
+        The directory of each.
+
+    Raises:
+        NameTaken, MissingExtra: as `make`.
+    """
+    certificates = {name: make(Path(directory, name), name) for name in names}
+    for name, certificate in certificates.items():
+        for other in certificates.values():
+            if other != certificate:
+                shutil.copy(certificate, other.parent / PEERS / f"{name}.pem")
+    return {name: certificate.parent for name, certificate in certificates.items()}
 
 
 def stamp_of(directory: str | Path) -> object:

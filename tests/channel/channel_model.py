@@ -160,9 +160,7 @@ class Hosts:
 
     def __init__(self, weather: Weather) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shmt-model-", dir="/tmp"))
-        for name, peer in ("0", "1"), ("1", "0"):
-            (self.folder / peer / keys.PEERS).mkdir(parents=True, exist_ok=True)
-            shutil.copy(keys.make(self.folder / name), self.folder / peer / keys.PEERS / f"{name}.pem")
+        keys.make_all(self.folder, "01")
         self.network = BadNetwork(weather, mtu=MTU)
         self.started: list[subprocess.Popen[str]] = []
 

@@ -264,10 +264,7 @@ class Namespaces:
     listen_at = f"tcp://{ADDRESSES[0]}:{PORT}"
 
     def __init__(self, directory: Path, seed: int) -> None:
-        self.keys = {name: directory / f"keys-{name}" for name in "ab"}
-        for name, peer in ("a", "b"), ("b", "a"):
-            (self.keys[peer] / keys.PEERS).mkdir(parents=True, exist_ok=True)
-            shutil.copy(keys.make(self.keys[name], name), self.keys[peer] / keys.PEERS / f"{name}.pem")
+        self.keys = keys.make_all(directory / "keys", "ab")
         self.network = BadNetwork(WEATHER, seed)
 
     def prefix(self, name: str) -> list[str]:

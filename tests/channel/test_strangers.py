@@ -207,11 +207,10 @@ def test_an_end_that_never_reads_holds_up_nobody():
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory):
     pytest.importorskip("cryptography")
-    here, there, stranger = (tmp_path_factory.mktemp(name) / "keys" for name in ("here", "there", "stranger"))
-    for place in (here, there, stranger):
-        keys.make(place)
-    shutil.copy(here / keys.CERTIFICATE, there / keys.PEERS / "here.pem")
-    shutil.copy(there / keys.CERTIFICATE, here / keys.PEERS / "there.pem")
+    folder = tmp_path_factory.mktemp("keys")
+    here, there = keys.make_all(folder, ("here", "there")).values()
+    stranger = folder / "stranger"
+    keys.make(stranger)
     shutil.copy(here / keys.CERTIFICATE, stranger / keys.PEERS / "here.pem")
     return here, there, stranger
 

@@ -89,9 +89,7 @@ ray.shutdown()
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start a command on one of two hosts that know each other's keys; what is left of it is killed."""
-    for name, peer in ("0", "1"), ("1", "0"):
-        (tmp_path / peer / keys.PEERS).mkdir(parents=True, exist_ok=True)
-        shutil.copy(keys.make(tmp_path / name), tmp_path / peer / keys.PEERS / f"{name}.pem")
+    keys.make_all(tmp_path, "01")
     network = BadNetwork(Weather())
     folder = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")  # the path of a socket has a limit
     processes = []

@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 
 from ..._tensor.core import Tensor
 from ..._tensor.creation import empty
+from ...channel.handshake import boot_id
 from ...channel.keys import Keys
 from ...dtypes import dtype_of
 from ...errors import MessageDamaged, NotSupported, SegmentLost, ShmTensorError
-from .places import Place, boot_id
+from .places import Place
 
 KEYS_VARIABLE: Final = "SHMTENSOR_RAY_KEYS"
 LOOPBACK: Final = "127.0.0.1"

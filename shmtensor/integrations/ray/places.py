@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from ..._native import Block
 from ..._tensor.core import Tensor
 from ..._tensor.creation import empty
 from ...allocators.managed import manager_of
+from ...channel.handshake import boot_id
 from ...dtypes import dtype_of
 from ...errors import InvalidArgument
 from ...manager import client
@@ -33,12 +32,6 @@ class Group(NamedTuple):
 
     boot: str
     number: int
-
-
-@cache
-def boot_id() -> str:
-    """Return what identifies this machine since its last start."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def own_group() -> Group:
