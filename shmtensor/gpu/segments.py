@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from .. import _native
 from ..errors import DeviceUnavailable
-from . import driver, order
+from . import driver, order, succession
 
 if TYPE_CHECKING:
     from ..manager.membership import Manager
@@ -35,7 +35,7 @@ def device_of(uuid: bytes) -> int:
     return _uuids[uuid]
 
 
-def open_payload(uuid: bytes, descriptor: int, nbytes: int) -> tuple[int, int]:
+def open_payload(manager: Manager, uuid: bytes, descriptor: int, nbytes: int) -> tuple[int, int]:
     """Map memory that another process made. Returns (device, address). Takes some 0.2 ms.
 
     Raises:
@@ -43,6 +43,7 @@ def open_payload(uuid: bytes, descriptor: int, nbytes: int) -> tuple[int, int]:
     """
     device = device_of(uuid)
     current = driver.current()
+    succession.watch(manager)
     return device, current.map(device, current.import_(descriptor), nbytes)
 
 
@@ -72,6 +73,7 @@ def make_segment(manager: Manager, device: int, nbytes: int) -> None:
     step = current.granularity(device)
     size = (nbytes + step - 1) // step * step if dedicated else max(_native.DEVICE_ARENA_BYTES, step)
     order.of(manager).settle()
+    succession.watch(manager)
     handle = _create(manager, device, size)
     payload = current.export(handle)
     try:
@@ -106,6 +108,7 @@ def _create(manager: Manager, device: int, nbytes: int) -> int:
 
 def leave(manager: Manager) -> None:
     """Before a client leaves its group: wait for its streams, and end the registration of its table. Blocks."""
+    succession.leave(manager)
     order.forget(manager)
 
 

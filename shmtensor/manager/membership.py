@@ -176,6 +176,15 @@ class Manager:
             except ConnectionGone:
                 self._recover(requests, deadline)
 
+    @property
+    def requests(self) -> Requests:
+        """The requests to the manager that this process knows; other ones after each change of the manager."""
+        return self._requests
+
+    def rejoin(self, broken: Requests) -> None:
+        """Join the successor of the manager that `broken` went to, unless that was done. Blocks. Raises as `stats`."""
+        self._recover(broken, monotonic() + REQUEST_SECONDS)
+
     def _use(self, requests: Requests, welcome: protocol.Welcome) -> None:
         """Switch to another connection."""
         group, epoch = self.native.group, welcome.epoch
@@ -298,7 +307,8 @@ class Manager:
             DeviceUnavailable: this process has no driver, or does not see that device.
         """
         try:
-            device, address = load("gpu.segments").open_payload(protocol.device_of(reply.name), payload, reply.nbytes)
+            uuid = protocol.device_of(reply.name)
+            device, address = load("gpu.segments").open_payload(self, uuid, payload, reply.nbytes)
         except BaseException:
             os.close(control)
             os.close(payload)

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,16 @@ CASES = Path(__file__).parent / "device"
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
+@pytest.fixture
+def group() -> Iterator[dict[str, str]]:
+    """What gives a process a manager of its own: the cases kill it, and count what the group has."""
+    with tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield {"SHMTENSOR_RUNTIME_DIR": directory}
+
+
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py")))
-def test_cases(name):
+def test_cases(name, group):
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
@@ -23,12 +33,18 @@ def test_cases(name):
         f"--confcutdir={CASES}", f"--rootdir={CASES}", "-c", os.devnull, str(CASES / f"cases_{name}.py"),
     ]  # fmt: skip
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False
+        command,
+        env={**os.environ, **group, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
 
 
+@pytest.mark.timeout(300)
 def test_hogwild_on_a_device(tmp_path):
     """The example, as a user runs it; without a GPU on the stand-in, which every process gets by `sitecustomize`."""
     pytest.importorskip("sklearn")

@@ -3,6 +3,7 @@
 import functools
 import os
 import pickle
+import selectors
 import signal
 import time
 
@@ -184,6 +185,18 @@ def test_the_manager_is_killed(start):
     jobs.put(x)
     assert done.get(timeout=BOUND) == 1000
     assert st.ones(5, device="cuda", shared=True).sum().item() == 5
+
+
+def test_a_process_that_is_busy_gives_descriptors_to_the_next_manager(start):
+    """It is in a call that needs no manager meanwhile, as `join` is."""
+    x = st.ones(1000, device="cuda", shared=True)
+    _, jobs, done = start(gpu_world.sums)
+    answers = selectors.DefaultSelector()
+    answers.register(done.fileno(), selectors.EVENT_READ)
+    jobs.put(x)
+    os.kill(client.default().stats().pid, signal.SIGKILL)
+    assert answers.select(BOUND), "the other process could not map the memory"
+    assert done.get(timeout=BOUND) == 1000
 
 
 def test_pipes_and_arguments(start):
