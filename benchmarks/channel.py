@@ -28,7 +28,8 @@ SMALL = 100
 HERE, THERE = "10.91.7.1", "10.91.7.2"
 NAMESPACES = ("shmt-bench-a", "shmt-bench-b")
 QUEUE, CHANNEL, ENCRYPTED = "`mp.Queue`", "`channel`", "`channel`, encrypted"
-TCP, ZMQ, RAY = "TCP, `recv_into`", "ZeroMQ, `recv(copy=False)` and a copy", "`ray.util.queue`"
+TCP, RAY = "TCP, `recv_into`", "`ray.util.queue`"
+ZMQ, CURVE = "ZeroMQ, `recv(copy=False)` and a copy", "ZeroMQ with CURVE, the same"
 
 
 # ---------------------------------------------------------------------------------------------------- two namespaces
@@ -110,13 +111,18 @@ def send_tcp(address: str, port: int) -> None:
             connection.sendall(data)
 
 
-def large_zmq(address: str, other: list[str]) -> float:
+def large_zmq(address: str, other: list[str], encrypt: bool) -> float:
     import zmq
 
     into = np.ones(LARGE, np.uint8)
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         pull.set_hwm(2)
-        process = sender(other, "channel:send_zmq", address, pull.bind_to_random_port(f"tcp://{address}"))
+        public = ""
+        if encrypt:
+            key, pull.curve_secretkey = zmq.curve_keypair()
+            pull.curve_server = True
+            public = key.decode()
+        process = sender(other, "channel:send_zmq", address, pull.bind_to_random_port(f"tcp://{address}"), public)
 
         def take() -> int:
             np.copyto(into, np.frombuffer(pull.recv(copy=False).buffer, np.uint8))
@@ -129,12 +135,15 @@ def large_zmq(address: str, other: list[str]) -> float:
     return rate * LARGE
 
 
-def send_zmq(address: str, port: int) -> None:
+def send_zmq(address: str, port: int, public: str) -> None:
     import zmq
 
     data = np.ones(LARGE, np.uint8)
     with zmq.Context() as context, context.socket(zmq.PUSH) as push:
         push.set_hwm(2)
+        if public:
+            push.curve_serverkey = public.encode()
+            push.curve_publickey, push.curve_secretkey = zmq.curve_keypair()
         push.connect(f"tcp://{address}:{port}")
         for _ in range(REPEATS):
             push.send(data, copy=False)
@@ -316,7 +325,7 @@ def measure() -> Iterator[Figure]:
         where = "two network namespaces" if one else "the loopback"
         for _ in range(TURNS):
             rows = [(TCP, "large_tcp", ()), (CHANNEL, "large_channel", (False,)), (ENCRYPTED, "large_channel", (True,))]
-            rows += [(ZMQ, "large_zmq", ())] if have("zmq") else []
+            rows += [(ZMQ, "large_zmq", (False,)), (CURVE, "large_zmq", (True,))] if have("zmq") else []
             for name, function, arguments in rows:
                 value = run_contender(f"channel:{function}", address, other, *arguments, wrapper=one)
                 found.setdefault(f"large {name}", []).append(value)
@@ -325,7 +334,7 @@ def measure() -> Iterator[Figure]:
                 found.setdefault(f"small {name}", []).append(value)
     work = f"64 MiB tensors between {where}"
     tcp = found[f"large {TCP}"]
-    for name in (TCP, CHANNEL, ENCRYPTED, ZMQ):
+    for name in (TCP, CHANNEL, ENCRYPTED, ZMQ, CURVE):
         values = found.get(f"large {name}")
         if values is None:
             yield Figure(work, name, None, "B/s", "", "not installed")
