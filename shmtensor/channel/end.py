@@ -178,10 +178,14 @@ class End:
         deadline = None if timeout is None else time.monotonic() + timeout
         ring = self.outbox._ring
         put, last, pause = ring.stats().put, None, _PAUSE_SECONDS
+        lost = self.state.lost_messages
         while True:
             if last is None and (ring.taken() - put) & _COUNTED < _AHEAD:  # all of it was in the window, or is there
                 last = max((last for _, last in self._window_numbers()), default=0)
             if last is not None and all(first > last for first, _ in self._window_numbers()):
+                # A session that is given up drops its window, too: after it says so, and before it says how much.
+                if self.is_lost and (not self.state.ended or self.state.lost_messages != lost):
+                    self.require()
                 return
             self.require()
             self.link()

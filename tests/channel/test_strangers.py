@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import closing, contextmanager, suppress
 
 import numpy as np
@@ -274,3 +275,59 @@ def test_a_wire_of_another_version_is_named():
             said = connection.recv(4096)
     assert b"version" in said
     assert ProtocolError is not None
+
+
+class BrokenListener:
+    """What an end connects to that says what it is told to, in one connection after the other."""
+
+    def __init__(self, *saying):
+        self.hellos = []
+        self._saying = list(saying)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        with suppress(OSError):
+            while True:
+                begun, hello = handshake.accept(self._listener.accept()[0], None, True, self._welcome)
+                begun.setblocking(True)
+                self._open.append(begun)
+                if hello.get("session") is not None:
+                    self.hellos.append(hello)
+                    begun.sendall(self._saying.pop(0) if self._saying else b"")
+
+    def _welcome(self, hello):
+        general = {"boot": "", "group": "", "name": "", "check": "ab" * 32, "maxsize": 0, "maxbytes": 0, "policy": None}
+        return {**general, "timeout": 20.0, "number": 1, "received": 0}
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(BOUND)
+        for connection in self._open:
+            connection.close()
+
+
+@pytest.mark.parametrize("name", ["a gap", "a kind that is not", "too much", "an impossible ack"])
+def test_damage_on_the_way_breaks_a_connection_and_not_the_session(name):
+    broken = BROKEN[name]
+    with closing(BrokenListener(broken, data(1, 5), broken)) as listener:
+        queue = channel.connect(listener.url, timeout=20)
+        assert queue.get(timeout=BOUND) == 5
+        assert [hello["received"] for hello in listener.hellos[:2]] == [0, 0]
+        queue.close()
+
+
+@pytest.mark.parametrize("name", ["a gap", "a kind that is not", "too much", "an impossible ack"])
+def test_a_listening_end_that_breaks_the_protocol_again_is_left(name):
+    broken = BROKEN[name]
+    with closing(BrokenListener(broken, data(1, 5) + broken, broken, broken)) as listener:
+        queue = channel.connect(listener.url, timeout=20)
+        assert queue.get(timeout=BOUND) == 5
+        with pytest.raises(channel.ConnectionLost, match=listener.url.removeprefix("tcp://")):
+            queue.get(timeout=BOUND)
+        assert [hello["received"] for hello in listener.hellos] == [0, 0, 1]
+        queue.close()

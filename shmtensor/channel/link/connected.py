@@ -42,6 +42,8 @@ class Connected(Link):
         self._silent_since = monotonic()
         self._closing = False
         self._connecting = False
+        self._broken_at: tuple[int, int] | None = None
+        """What had been put and acknowledged when the other end last broke the protocol."""
         state.status = Status.working
         self._connect()
 
@@ -126,9 +128,14 @@ class Connected(Link):
         self.end.state.subscribed = 0
         self.end.state.text = str(problem)
         self.count()
-        if isinstance(problem, ProtocolError):
-            self._lose(f"{self.address}: {problem}")
-            return
+        if isinstance(
+            problem, ProtocolError
+        ):  # damage on the way passes; if it comes again at once, it is the other end
+            now_at = stream.receiver.put, stream.sender.acknowledged
+            if now_at == self._broken_at:
+                self._lose(f"{self.address}: {problem}")
+                return
+            self._broken_at = now_at
         self._connect()
 
     def said_bye(self, stream: Stream) -> None:
