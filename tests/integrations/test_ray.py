@@ -20,7 +20,8 @@ from manager_world import BOUND, until  # noqa: E402
 from ray_world import THERE, blocks, end, kill, ones, start, two_nodes  # noqa: E402
 
 import shmtensor as st  # noqa: E402
-from shmtensor.integrations.ray import handle, register  # noqa: E402
+from shmtensor.integrations.ray import handle, open_handle, pack_handle, register  # noqa: E402
+from shmtensor.ipc.codec import encode_for_wire  # noqa: E402
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # which actors cannot import
 
@@ -334,6 +335,41 @@ def test_a_handle_of_a_torch_tensor(parts: list[Any]) -> None:
     mine = torch.zeros(4)
     get(parts[0].do.remote(lambda _, got: got.add_(2).shape, handle(mine)))
     assert mine.tolist() == [2, 2, 2, 2]
+
+
+def test_a_handle_as_bytes(parts: list[Any]) -> None:
+    mine = st.zeros(4, 6)
+    for part in (mine[1:3, ::2], mine.t(), mine[0, 0], st.empty(0, 3)):
+        data = pack_handle(part)
+        assert isinstance(data, bytes) and len(data) < 300
+        assert get(parts[0].do.remote(lambda _, got: open_handle(got).add_(1).shape, data)) == part.shape
+    assert mine[0].tolist() == [2, 1, 1, 1, 1, 1] and mine[1].tolist() == [2, 1, 2, 1, 2, 1]
+    assert get(parts[2].do.remote(lambda _, got: open_handle(got).tolist(), pack_handle(mine))) == mine.tolist()
+    data = pack_handle(st.zeros(3))
+    until(lambda: gone(data), "a handle that nobody keeps to be stale")
+
+
+def gone(data: bytes) -> bool:
+    try:
+        open_handle(data)
+    except st.errors.StaleHandle:
+        return True
+    return False
+
+
+@pytest.mark.torch
+def test_a_handle_of_a_torch_tensor_as_bytes(parts: list[Any]) -> None:
+    torch = pytest.importorskip("torch")
+    mine = torch.zeros(4, dtype=torch.bfloat16, requires_grad=True)
+    assert get(parts[0].do.remote(lambda _, got: open_handle(got).requires_grad, pack_handle(mine)))
+    get(parts[0].do.remote(lambda _, got: open_handle(got).add_(2).shape, pack_handle(mine.detach())))
+    assert mine.tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 40, 5, None, encode_for_wire(7), encode_for_wire((True,) * 20), b"\x01"])
+def test_bytes_that_are_no_handle(data: Any) -> None:
+    with pytest.raises(st.errors.InvalidArgument, match="not the bytes of a handle"):
+        open_handle(data)
 
 
 def test_a_handle_is_not_of_a_copy(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ except ModuleNotFoundError as problem:
         "shmtensor.integrations.ray needs Ray; install it with: pip install 'shmtensor[ray]'", name="ray"
     ) from problem
 
-from .handles import handle
+from .handles import handle, open_handle, pack_handle
 from .registration import register
 
-__all__ = ["handle", "register"]
+__all__ = ["handle", "open_handle", "pack_handle", "register"]
 
 del ray

@@ -32,12 +32,13 @@ class TorchPlace:
 
     def parts(self) -> tuple[Any, ...]:
         """Return what `of_parts` takes."""
-        return *self.bits.parts(), self.dtype, self.conj, self.neg, self.requires_grad
+        return *self.bits.parts(), str(self.dtype).removeprefix("torch."), self.conj, self.neg, self.requires_grad
 
     @classmethod
     def of_parts(cls, parts: tuple[Any, ...]) -> Self:
         """Return the place with these parts."""
-        return cls(Place(*parts[:-4]), *parts[-4:])
+        dtype, *flags = parts[-4:]
+        return cls(Place(*parts[:-4]), getattr(torch, dtype), *flags)
 
     def open(self) -> Any:
         """Return the tensor, over the same memory. Blocks and raises as `Place.open_block`."""
