@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import ssl
 from math import isfinite
 from time import monotonic, sleep, time_ns
 from typing import Any, Final, Literal, overload
@@ -292,7 +293,7 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
             raise ConnectionLost(str(refusal)) from None
         except (OSError, ProtocolError) as problem:
             # These may pass: the listening end is starting, or was killed and the network has lost the news of it.
-            if monotonic() > deadline or not isinstance(problem, ConnectionError | TimeoutError):
+            if monotonic() > deadline or not isinstance(problem, ConnectionError | TimeoutError | ssl.SSLEOFError):
                 raise ConnectionLost(f"cannot connect to {where}: {problem}{_advice(problem, config)}") from None
             sleep(_PAUSE_SECONDS)
             continue

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 
 import numpy as np
@@ -239,6 +240,26 @@ def test_others_do_not(directories):
         with pytest.raises(channel.ConnectionLost, match="encrypt"):
             channel.connect(queue.address, keys=there, encrypt=False, timeout=0.5)
         assert channel.connect(queue.address, keys=there).stats().is_listening
+
+
+def test_a_listening_end_that_is_killed_in_the_beginning_is_tried_again(directories):
+    here, there, _ = map(str, directories)
+    with socket.create_server(("127.0.0.1", 0)) as first, ThreadPoolExecutor(1) as threads:
+        first.settimeout(BOUND)
+        address = f"tcp://127.0.0.1:{first.getsockname()[1]}"
+        connecting = threads.submit(channel.connect, address, keys=there, timeout=BOUND)
+        for _ in range(2):
+            connection, _ = first.accept()
+            assert connection.recv(4096)
+            connection.shutdown(socket.SHUT_WR)  # in the middle of the handshake
+            assert is_closed(connection)
+            connection.close()
+        first.close()
+        with closing(channel.listen(address, keys=here)) as queue:
+            found = connecting.result(BOUND)
+            found.put(1)
+            assert queue.get(timeout=BOUND) == 1
+            found.close()
 
 
 def test_keys_that_cannot_be_used(directories, tmp_path):
