@@ -90,8 +90,8 @@ def to(
     copies = rest[1] if len(rest) > 1 else copy
     if device is None:
         return _converted(self, dtype, copies, memory_format)
-    place = device_of(device)
-    if place == self.device:
+    place, here = device_of(device), self.device
+    if place is here or place == here:
         return _converted(self, dtype, copies, memory_format)
     waits_not = rest[0] if rest else non_blocking
     if place is CPU:  # the type is converted where that is faster
