@@ -26,6 +26,8 @@ def group() -> Iterator[dict[str, str]]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py")))
 def test_cases(name, group):
+    if name == "torch":
+        pytest.importorskip("torch")
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",

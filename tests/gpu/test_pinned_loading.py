@@ -147,7 +147,7 @@ def test_if_pinning_is_refused_batches_are_not_pinned(host, monkeypatch):
     host.memory_limit = sum(host._registered.values()) + 4 * registered.PAGED_FROM
     with pytest.warns(RuntimeWarning, match="limit of locked memory") as caught:
         found = [(pinned(batch)[0], batch.numpy().copy()) for batch in loader]
-    assert len(caught) == 1
+    assert sum("limit of locked memory" in str(one.message) for one in caught) == 1  # others are Python's, of forks
     assert {is_pinned for is_pinned, _ in found} == {True, False}
     assert np.array_equal(np.concatenate([values for _, values in found]), Rows(512).x)
 
