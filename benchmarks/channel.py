@@ -249,9 +249,9 @@ def local() -> dict[str, list[float]]:
     kinds: dict[str, Any] = {QUEUE: mp.Queue(maxsize=1000), CHANNEL: channel.listen("tcp://127.0.0.1:0", maxsize=1000)}
     context = mp.get_context("fork")
     found: dict[str, list[float]] = {}
-    for _ in range(9):
-        for name, queue in kinds.items():
-            for what, messages, value in (("small", 60_000, 1), ("64 KiB array", 6_000, np.zeros(65536, np.uint8))):
+    for turn in range(10):
+        for what, messages, value in (("small", 60_000, 1), ("64 KiB array", 6_000, np.zeros(65536, np.uint8))):
+            for name, queue in sorted(kinds.items(), reverse=bool(turn % 2)):  # who comes second finds warmer memory
                 child = context.Process(target=put_all, args=(queue, value, messages))
                 child.start()
                 with collector_off():
