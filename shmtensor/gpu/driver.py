@@ -89,12 +89,11 @@ class Driver(Protocol):
         """Sizes of memory that is created are multiples of this."""
         ...
 
-    def create(self, device: int, nbytes: int) -> int:
-        """Create memory that other processes can map; returns its handle in this process."""
-        ...
+    def create(self, device: int, nbytes: int) -> tuple[int, int]:
+        """Create memory that other processes can map; returns its handle in this process, and a descriptor.
 
-    def export(self, handle: int) -> int:
-        """Return a new descriptor of memory. It keeps the memory, in whichever process it is open."""
+        The descriptor keeps the memory, in whichever process it is open.
+        """
         ...
 
     def import_(self, descriptor: int) -> int:
@@ -260,16 +259,16 @@ class LibCuda:  # its methods are described in Driver
         self._call("cuMemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(prop), 0)
         return found.value
 
-    def create(self, device: int, nbytes: int) -> int:  # noqa: D102
-        handle, prop = _U64(), self._prop(device)
+    def create(self, device: int, nbytes: int) -> tuple[int, int]:  # noqa: D102
+        handle, prop, descriptor = _U64(), self._prop(device), ctypes.c_int(-1)
         self._call("cuMemCreate", ctypes.byref(handle), _SIZE(nbytes), ctypes.byref(prop), _U64(0))
-        return handle.value
-
-    def export(self, handle: int) -> int:  # noqa: D102
-        descriptor = ctypes.c_int(-1)
-        self._call("cuMemExportToShareableHandle", ctypes.byref(descriptor), _U64(handle), _POSIX_DESCRIPTOR, _U64(0))
+        try:
+            self._call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, _POSIX_DESCRIPTOR, _U64(0))
+        except DriverError:
+            self._call("cuMemRelease", handle)
+            raise
         os.set_inheritable(descriptor.value, False)
-        return descriptor.value
+        return handle.value, descriptor.value
 
     def import_(self, descriptor: int) -> int:  # noqa: D102
         handle = _U64()
@@ -285,7 +284,11 @@ class LibCuda:  # its methods are described in Driver
             try:
                 self._call("cuMemMap", address, _SIZE(nbytes), _SIZE(0), _U64(handle), _U64(0))
                 access = _AccessDesc(_Location(_ON_DEVICE, device), _READ_WRITE)
-                self._call("cuMemSetAccess", address, _SIZE(nbytes), ctypes.byref(access), _SIZE(1))
+                try:
+                    self._call("cuMemSetAccess", address, _SIZE(nbytes), ctypes.byref(access), _SIZE(1))
+                except DriverError:
+                    self._call("cuMemUnmap", address, _SIZE(nbytes))
+                    raise
             except DriverError:
                 self._call("cuMemAddressFree", address, _SIZE(nbytes))
                 raise

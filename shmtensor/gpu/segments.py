@@ -44,7 +44,10 @@ def open_payload(manager: Manager, uuid: bytes, descriptor: int, nbytes: int) ->
     device = device_of(uuid)
     current = driver.current()
     succession.watch(manager)
-    return device, current.map(device, current.import_(descriptor), nbytes)
+    try:
+        return device, current.map(device, current.import_(descriptor), nbytes)
+    except driver.DriverError as problem:
+        raise _not_shared(device, problem) from None
 
 
 def close_payload(address: int, nbytes: int) -> None:
@@ -74,8 +77,7 @@ def make_segment(manager: Manager, device: int, nbytes: int) -> None:
     size = (nbytes + step - 1) // step * step if dedicated else max(_native.DEVICE_ARENA_BYTES, step)
     order.of(manager).settle()
     succession.watch(manager)
-    handle = _create(manager, device, size)
-    payload = current.export(handle)
+    handle, payload = _create(manager, device, size)
     try:
         address = current.map(device, handle, size)
         try:
@@ -88,22 +90,30 @@ def make_segment(manager: Manager, device: int, nbytes: int) -> None:
         raise
 
 
-def _create(manager: Manager, device: int, nbytes: int) -> int:
+def _create(manager: Manager, device: int, nbytes: int) -> tuple[int, int]:
     current = driver.current()
     try:
         return current.create(device, nbytes)
     except driver.DriverError as problem:
         if problem.code != driver.OUT_OF_MEMORY:
-            raise
+            raise _not_shared(device, problem) from None
     give_back(manager, device)
     try:
         return current.create(device, nbytes)
     except driver.DriverError as problem:
         if problem.code != driver.OUT_OF_MEMORY:
-            raise
+            raise _not_shared(device, problem) from None
         used = manager.native.device_stats(device)
         holders = f"; this process has {used.nbytes} bytes in {used.blocks} shared blocks there"
         raise driver.out_of_memory(device, nbytes, holders) from None
+
+
+def _not_shared(device: int, problem: driver.DriverError) -> DeviceUnavailable:
+    name = driver.current().facts(device).name
+    return DeviceUnavailable(
+        f"memory of cuda:{device} ({name}) cannot be shared: {problem}. Some virtual GPUs and containers do not permit "
+        "it; send x.cpu(), or use a GPU that both processes see whole"
+    )
 
 
 def leave(manager: Manager) -> None:

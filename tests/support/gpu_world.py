@@ -133,6 +133,20 @@ def produce_unfinished(results: Any) -> None:
     del made
 
 
+def take_without(jobs: Any, done: Any, devices: int, refused: str) -> None:
+    """Tell why a tensor cannot be received by a process that sees fewer devices, or is refused a function."""
+    made = install()
+    assert made is not None
+    made.devices = devices
+    made.refuses.update({refused: 800} if refused else {})
+    try:
+        jobs.get()
+    except Exception as problem:
+        done.put(str(problem))
+    else:
+        done.put("nothing was refused")
+
+
 def take_and_wait(jobs: Any, done: Any) -> None:
     """Take a tensor, keep it, and stay until killed."""
     install()

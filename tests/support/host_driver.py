@@ -96,7 +96,7 @@ class HostDriver:
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def create(self, device: int, nbytes: int) -> int:
+    def create(self, device: int, nbytes: int) -> tuple[int, int]:
         self._require(device, "cuMemCreate")
         if nbytes % GRANULARITY or not nbytes:
             raise DriverError("cuMemCreate", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
@@ -104,20 +104,19 @@ class HostDriver:
             raise DriverError("cuMemCreate", driver.OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY")
         descriptor = os.memfd_create("host-device")
         os.ftruncate(descriptor, nbytes)
+        try:
+            self._enter("cuMemExportToShareableHandle")
+        except DriverError:
+            os.close(descriptor)
+            raise
         self.used[device] += nbytes
-        return self._handle(descriptor, nbytes, device)
+        return self._handle(descriptor, nbytes, device), os.dup(descriptor)
 
     def _handle(self, descriptor: int, nbytes: int, device: int) -> int:
         with self._lock:
             self._next += 1
             self._handles[self._next] = descriptor, nbytes, device
             return self._next
-
-    def export(self, handle: int) -> int:
-        self._enter("cuMemExportToShareableHandle")
-        if handle not in self._handles:
-            raise DriverError("cuMemExportToShareableHandle", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
-        return os.dup(self._handles[handle][0])
 
     def import_(self, descriptor: int) -> int:
         self._enter("cuMemImportFromShareableHandle")
