@@ -1449,7 +1449,7 @@ class StoreRing:
         """Make an empty ring that nobody else knows a store. Raises InvalidArgument: the path is too long."""
     @property
     def spill_path(self) -> str: ...
-    def choose(self) -> tuple[str, int] | None:
+    def choose(self, but: list[str]) -> tuple[str, int] | None:
         """Return key and version of the object that should be spilled first; ("", 0): one was evicted instead."""
     def spill(self, key: str, version: int) -> int:
         """The object is in its file. Returns STORE_PUT, STORE_FULL, or STORE_EXISTS: it is used or gone."""

@@ -116,7 +116,7 @@ bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::
         if (state(at) != StoreState::present) return false;
         const StoreRecord& r = record(at);
         for (const NewObject& object : but)
-            if (object.key.hash == r.hash && object.key.text == key_of(at)) return false;
+            if (is_of(at, object.key)) return false;
         return is_over(at) || (evicts && r.pinned == 0 && !is_held(at, lookup));
     };
     while (h.bytes.load(std::memory_order_relaxed) + bytes > h.max_bytes.load(std::memory_order_relaxed)) {
@@ -557,7 +557,8 @@ RingStatus Store::keys(std::string_view prefix, std::string_view after, Keys& fo
 
 // ------------------------------------------------------------------------------------------------------------ spilling
 
-RingStatus Store::choose(Found& found, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
+RingStatus Store::choose(Found& found, std::span<const StoreKey> but, std::uint32_t slot, SegmentLookup& lookup,
+                         unsigned patience_ms) {
     lookup.missing = 0;
     if (const RingStatus taken = lock(slot, lookup, patience_ms); taken != RingStatus::ok) return taken;
     StoreHeader& h = header();
@@ -568,7 +569,8 @@ RingStatus Store::choose(Found& found, std::uint32_t slot, SegmentLookup& lookup
     };
     const std::uint32_t at = sample([&](std::uint32_t one) {
         return state(one) == StoreState::present && !is_over(one) && record(one).pinned == 0 &&
-               (h.evicts != 0 || fits(one)) && !is_held(one, lookup);
+               (h.evicts != 0 || fits(one)) &&
+               std::ranges::none_of(but, [&](const StoreKey& key) { return is_of(one, key); }) && !is_held(one, lookup);
     });
     RingStatus result = at != 0 ? RingStatus::ok : lookup.missing != 0 ? RingStatus::need_mapping : RingStatus::empty;
     const bool evicted = at != 0 && !fits(at);

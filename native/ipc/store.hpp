@@ -90,13 +90,14 @@ class Store {
                      SegmentLookup& lookup, unsigned patience_ms);
     RingStatus facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,
                      unsigned patience_ms);
-    // The object that should be spilled first; one that is more than all files may be is evicted, and its version is
-    // said to be 0. empty: none may.
+    // The object that should be spilled first, none of the keys in `but`; one that is more than all files may be is
+    // evicted, and its version is said to be 0. empty: none may.
     struct Found {
         std::string key;
         std::uint64_t version = 0;
     };
-    RingStatus choose(Found& found, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
+    RingStatus choose(Found& found, std::span<const StoreKey> but, std::uint32_t slot, SegmentLookup& lookup,
+                      unsigned patience_ms);
     // The content of this version is in its file: the memory is free for others. empty: it is there no more, or
     // somebody reads it. full: the files would be too many bytes, or it is more than all of them may be.
     RingStatus spill(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
@@ -173,7 +174,8 @@ class Store {
     void derive();
     bool precedes(std::uint32_t one, std::uint32_t other) const;
     std::uint32_t find(const StoreKey& key) const;  // 0: nothing
-    bool is_reserved(std::uint32_t at) const;       // and by a process that lives
+    bool is_of(std::uint32_t at, const StoreKey& key) const;
+    bool is_reserved(std::uint32_t at) const;  // and by a process that lives
     bool is_mine(std::uint32_t at, std::uint32_t slot) const;
     bool is_over(std::uint32_t at) const;  // its time
     void seek(std::string_view key, Links links) const;

@@ -86,8 +86,12 @@ std::uint32_t* Store::chain_of(std::uint64_t hash) const {
 
 std::uint32_t Store::find(const StoreKey& key) const {
     for (std::uint32_t at = *chain_of(key.hash); at != 0; at = record(at).next)
-        if (record(at).hash == key.hash && key_of(at) == key.text) return at;
+        if (is_of(at, key)) return at;
     return 0;
+}
+
+bool Store::is_of(std::uint32_t at, const StoreKey& key) const {
+    return record(at).hash == key.hash && key_of(at) == key.text;
 }
 
 bool Store::is_reserved(std::uint32_t at) const {

@@ -336,13 +336,18 @@ std::optional<std::vector<std::uint64_t>> take_dropped(PyStore& self) {
     return versions;
 }
 
-// (key, version) of the object that should be spilled first, or ("", 0) after one was evicted; None: none may.
-nb::object choose(PyStore& self) {
+// (key, version) of the object that should be spilled first, none of the keys in `but`, or ("", 0) after one was
+// evicted; None: none may.
+nb::object choose(PyStore& self, const nb::list& but) {
     Store::Found found;
     found.key.reserve(kMaxKeyBytes);
+    std::vector<StoreKey> kept;
+    kept.reserve(but.size());
+    for (const nb::handle key : but) kept.push_back(key_of(key));
     ClientLookup lookup(self.ring.self, kForever);
-    const RingStatus status = self.call(
-        lookup, [&](unsigned patience) { return self.store.choose(found, self.client().slot(), lookup, patience); });
+    const RingStatus status = self.call(lookup, [&](unsigned patience) {
+        return self.store.choose(found, kept, self.client().slot(), lookup, patience);
+    });
     if (status != RingStatus::ok) return nb::none();
     return nb::make_tuple(nb::str(found.key.data(), found.key.size()), found.version);
 }
@@ -399,7 +404,7 @@ void add_store(nb::module_& m) {
         .def("make", &make, nb::arg("max_bytes"), nb::arg("evicts"), nb::arg("spill_path") = "",
              nb::arg("max_spilled_bytes") = 0)
         .def_prop_ro("spill_path", [](PyStore& self) { return std::string(self.store.header().spill_path); })
-        .def("choose", &choose)
+        .def("choose", &choose, nb::arg("but"))
         .def("spill", &spill, nb::arg("key").none(), nb::arg("version"))
         .def("spilled", &spilled)
         .def_prop_rw(

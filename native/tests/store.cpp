@@ -139,7 +139,7 @@ struct Member : RingMember {
     void spill_one() {
         Store::Found found;
         found.key.reserve(kMaxKeyBytes);
-        if (until_done([&](unsigned p) { return store.choose(found, slot, lookup, p); }) == RingStatus::ok)
+        if (until_done([&](unsigned p) { return store.choose(found, {}, slot, lookup, p); }) == RingStatus::ok)
             until_done([&](unsigned p) { return store.spill(StoreKey(found.key), found.version, slot, lookup, p); });
     }
     // The number of the object of a key, all of which was looked at; kNone: there is none.

@@ -148,7 +148,7 @@ class Order:
         """Let go of what is not used any more, of all that was released so far. Does not block."""
         flush()
         if self.collect():
-            _released.put(None)  # the thread sees to what is left
+            _wakes.put(None)  # the thread sees to what is left
             _ensure_thread()
 
     def close(self) -> None:
@@ -172,11 +172,13 @@ class Order:
 # ------------------------------------------------------------------------------------------------ of this process
 
 _orders: dict[int, tuple[Manager, Order]] = {}
-_released: SimpleQueue[tuple[Any, int, Any] | None] = SimpleQueue()
-"""What was released, and None: look again. Its put may be called from finalizers."""
+_released: Final[deque[tuple[Any, int, Any]]] = deque()
+"""What was released: (owner, device, stream). Finalizers append to it."""
+_wakes: SimpleQueue[None] = SimpleQueue()
+"""The thread waits for it; finalizers put to it."""
 _thread: threading.Thread | None = None
 _is_working = False
-"""Whether the thread has something in its hands."""
+"""Whether the thread may have something in its hands. It takes nothing from `_released` before it has set this."""
 _starting: Final = threading.Lock()
 
 
@@ -220,7 +222,8 @@ def keep_until_done(owner: Any, device: int, stream: Any) -> None:
         device: number of the device.
         stream: handle of the stream, or an object with the handle as its attribute `ptr`.
     """
-    _released.put((owner, device, stream))
+    _released.append((owner, device, stream))
+    _wakes.put(None)
     _ensure_thread()
 
 
@@ -253,12 +256,9 @@ def order_of_owner(owner: Any) -> Order:
 def flush() -> None:
     """Set points for all that was released so far: one for each client and stream. Does not block."""
     groups: dict[tuple[int, int, int], tuple[Order, list[Any]]] = {}
-    with suppress(Empty):
+    with suppress(IndexError):
         while True:
-            item = _released.get_nowait()
-            if item is None:
-                continue
-            owner, device, stream = item
+            owner, device, stream = _released.popleft()
             order = order_of_owner(owner)
             handle = stream if isinstance(stream, int) else int(stream.ptr)
             groups.setdefault((id(order), device, handle), (order, []))[1].append((owner, stream))
@@ -269,19 +269,19 @@ def flush() -> None:
 def is_idle() -> bool:
     """Whether nothing that was released is kept any more. Does not block."""
     waiting = any(order._waiting for _, order in list(_orders.values()))
-    return _released.empty() and not _is_working and not waiting
+    return not _released and not _is_working and not waiting
 
 
 def _run() -> None:
     """Set points for what was released, and let go of it once they are reached; the work of a thread."""
     global _thread, _is_working
     while True:
-        first = _released.get()
+        _wakes.get()
         _is_working = True
-        if first is not None:
-            _released.put(first)  # so that another thread's `flush` sees it
-            first = None
         sleep(BATCH_SECONDS)
+        with suppress(Empty):
+            while True:
+                _wakes.get_nowait()
         try:
             flush()
             pause = BATCH_SECONDS
@@ -310,11 +310,12 @@ def _finish() -> None:
 
 def _after_fork() -> None:
     """Forget the parent's: the driver does not work here, and nothing of it is running."""
-    global _thread, _released, _starting, _is_working
+    global _thread, _wakes, _starting, _is_working
     _orders.clear()
     _thread = None
     _is_working = False
-    _released = SimpleQueue()
+    _released.clear()
+    _wakes = SimpleQueue()
     _starting = threading.Lock()  # type: ignore[misc]
 
 

@@ -341,15 +341,12 @@ class Store(RingObject):
         """Move the object that was not used for longest to a file. False: none may go. Raises OSError."""
         assert self._files is not None
         for _ in range(_TRIES):
-            chosen = self._native.choose()
+            chosen = self._native.choose(but)
             if chosen is None:
                 return False
             key, version = chosen
             if not version:  # one that no file can have was evicted
                 return True
-            if key in but:
-                self._native.touch(key, None, None)  # others go before it
-                continue
             try:
                 self._files.write(version, self._native_get(key, version))
             except KeyError:  # it was removed meanwhile

@@ -152,7 +152,7 @@ def test_releases_between_two_looks_have_one_point(host):
     things = [Thing() for _ in range(100)]
     timeline, before = lines.mark(0, 33)
     for thing in things:
-        order._released.put((thing, 0, 33))
+        order._released.append((thing, 0, 33))
     lines.settle()
     assert lines.facts(timeline).issued == before + 1
 

@@ -399,20 +399,39 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     store.destroy()
 
 
+def put_some(store: Store) -> None:
+    for i in range(8):
+        store.put(f"k{i}", st.zeros(2000))
+
+
+def test_objects_of_others_go_where_ones_own_cannot(tmp_path: Path) -> None:
+    """The key that is put again is the only object whose memory this process has mapped."""
+    store = Store(max_bytes=90_000, spill=tmp_path)
+    process = mp.get_context("spawn").Process(target=put_some, args=(store,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    process.close()
+    store.put("mine", st.ones(3000))
+    store.put("mine", st.ones(8000), replace=True)
+    assert store.stats().spilled
+
+
 def work(store: Store, seed: int) -> None:
     dice = np.random.default_rng(seed)
     for _ in range(150):
-        key, value = f"k{dice.integers(20)}", float(dice.integers(1000))
+        key, value = f"k{dice.integers(40)}", float(dice.integers(1000))
         store.put(key, {"x": st.full((int(dice.integers(1, 3000)),), value)}, replace=True)
         try:
-            found = store.get(f"k{dice.integers(20)}")["x"]
+            found = store.get(f"k{dice.integers(40)}")["x"]
         except ObjectNotFound:
             continue
         assert found.min().item() == found.max().item()
 
 
 def test_several_processes_spill_at_once(tmp_path: Path) -> None:
-    store = Store(max_bytes=60_000, spill=tmp_path)
+    # More than all objects of 12 kB that three processes hold at once, each what it has and what it gets.
+    store = Store(max_bytes=100_000, spill=tmp_path)
     processes = [mp.get_context("fork").Process(target=work, args=(store, seed)) for seed in range(3)]
     for process in processes:
         process.start()
