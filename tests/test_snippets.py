@@ -1,0 +1,107 @@
+"""Every Python snippet of README and the documents runs, as the program that a reader would make of it.
+
+A snippet that begins with an import, or with the name of its file, begins a program; one that does not continues the program
+before it on its page. What a page does not show stands in an invisible block of sybil's
+(`<!--- invisible-code-block: python`), and `<!--- skip: next "reason" -->` leaves a snippet out.
+"""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import SkipTest
+
+import pytest
+from manager_world import BOUND
+from sybil import Document, Example
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+BEGINS = re.compile(r"\s*(import |from |# \w+\.py\n|# /// script)")
+OPTIONAL = ("torch", "jax", "ray", "dask", "cupy", "PIL", "joblib", "textual", "sklearn")
+OUTPUT = {
+    "loader.py": "4950 True\n",
+    "rollouts.py": "4950.0\n(1,) float64 256\n",
+    "train.py": "600 steps, accuracy above 0.9: True\n",
+    "rendezvous.py": "[0, 1] [1.0, 2.0]\n",
+    "camera.py": "all accounted for\n" * 2,
+    "one_queue.py": "7 3072.0\n",
+    "vectors.py": "[0, 1, 2, 3] ['users/7'] 3\n",
+    "wait.py": "the result\nthe worker ended with exit code 3, and without a result\n",
+}
+"""What programs print whose page says so, by the name of the file."""
+
+
+@dataclass
+class Program:
+    """Its text has the lines of its page, so that a traceback names the place there."""
+
+    page: str
+    line: int
+    text: str = ""
+    modules: set[str] = field(default_factory=set)
+
+    def add(self, source: str, line: int) -> None:
+        self.text += "\n" * (line - 1 - self.text.count("\n")) + source
+        self.modules |= set(re.findall(r"^\s*(?:import|from) (\w+)", source, re.MULTILINE))
+        self.modules |= {"torch"} if 'output="torch"' in source else set()
+
+    @property
+    def name(self) -> str:
+        named = re.search(r"^# (\w+\.py)$", self.text, re.MULTILINE)
+        return named[1] if named else f"{Path(self.page).stem.lower()}_{self.line}.py"
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        return [getattr(pytest.mark, name) for name in ("torch", "ray", "dask") if name in self.modules]
+
+
+def programs(page: Path) -> Iterator[Program]:
+    blocks: list[tuple[int, str]] = []
+
+    def keep(example: Example) -> None:
+        blocks.append((example.line + example.parsed.line_offset + 1, str(example.parsed)))
+
+    document = Document.parse(str(page), CodeBlockParser("python", evaluator=keep), SkipParser())
+    for example in document.examples():
+        try:
+            example.evaluate()
+        except SkipTest:
+            pass
+    program: Program | None = None
+    for line, source in blocks:
+        if program is None or BEGINS.match(source):
+            if program is not None:
+                yield program
+            program = Program(str(page.relative_to(ROOT)), line)
+        program.add(source, line)
+    if program is not None:
+        yield program
+
+
+PROGRAMS = [
+    pytest.param(program, id=f"{program.page}:{program.line}", marks=program.marks)
+    for page in PAGES
+    for program in programs(page)
+]
+
+
+@pytest.mark.any_python
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_snippets_run(program: Program, tmp_path: Path) -> None:
+    for module in OPTIONAL:
+        if module in program.modules and importlib.util.find_spec(module) is None:
+            pytest.skip(f"no {module}")
+    (tmp_path / program.name).write_text(program.text)
+    command = [sys.executable, "-W", "error", program.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND * 2, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == OUTPUT.get(program.name, done.stdout)
+
+
+def test_each_output_is_of_a_program() -> None:
+    assert set(OUTPUT) <= {parameters.values[0].name for parameters in PROGRAMS}
