@@ -48,10 +48,11 @@ def _fill_of(dataset: Any) -> Callable[[int, Any], None]:
 class Dataset(Generic[T_co]):
     """Base of datasets whose samples have indices: a subclass gives `__getitem__`, and `__len__`.
 
-    For the loader it may also give:
-        `__getitems__(indices)`: a list of samples, where several at once are faster;
-        `fill(index, out)`: write a sample into `out`, a tree of arrays that lies in the batch.
-    Those that a class inherits are not used if it overrides `__getitem__`.
+    For the loader it may also give two methods, which are not used where a class inherits them and overrides
+    `__getitem__`:
+
+    - `__getitems__(indices)`: a list of samples, where several at once are faster;
+    - `fill(index, out)`: write a sample into `out`, a tree of arrays that lies in the batch.
     """
 
     def __getitem__(self, index: Any) -> T_co:

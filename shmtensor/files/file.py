@@ -259,7 +259,7 @@ class File(Numbers):
     # -- strings ------------------------------------------------------------------------------------------------------
 
     def read_string(self, form: str = "*a") -> str:
-        """Read the rest of the file ("*a"), or the next line without its newline ("*l"). May block as a read does.
+        """Read the rest of the file (`"*a"`), or the next line without its newline (`"*l"`). May block as a read does.
 
         Bytes that are not UTF-8 become surrogates, which `write_string` converts back.
 

@@ -131,7 +131,7 @@ def embedding(
         sparse: the gradient of the table is a `SparseGradient`.
 
     Returns:
-        (*input.shape, n).
+        `(*input.shape, n)`.
 
     Raises:
         IndexOutOfRange: no such row.

@@ -1,0 +1,32 @@
+"""Settings of the documentation site, which `make docs` builds (tools/build_site.py puts its sources together)."""
+
+import shmtensor
+from shmtensor._tensor import dispatch
+
+dispatch.all_rows()  # methods of tensors stand in for those of modules that are not imported yet
+
+project = "shmtensor"
+author = "the developers of shmtensor"
+project_copyright = "the developers of shmtensor"
+version = release = shmtensor.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["files"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # the list of errors goes from the first to the third level
+default_role = "literal"  # docstrings write `name`, as Markdown does
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 88
+
+html_theme = "furo"
+html_title = f"shmtensor {version}"
+html_show_sourcelink = False
+html_copy_source = False
+copybutton_exclude = ".linenos, .gp"
+linkcheck_timeout = 20
