@@ -129,7 +129,10 @@ def index_add_atomic_(tensor: Tensor, dim: int, index: Any, source: Tensor, alph
     axis = index_of(dim)
     for array in (out, added):
         if not -array.ndim <= axis < array.ndim:
-            raise IndexOutOfRange(f"asked for axis {dim} of a tensor of shape {array.shape}, which has {array.ndim}")
+            raise IndexOutOfRange(
+                f"asked for axis {dim} of a tensor of shape {array.shape}, which has {array.ndim}; "
+                f"use {-array.ndim} to {array.ndim - 1}"
+            )
     if axis < 0 or axis:
         out, added = np.moveaxis(out, axis, 0), np.moveaxis(added, axis, 0)
     if np.may_share_memory(out, added):

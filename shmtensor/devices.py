@@ -57,7 +57,9 @@ class Device(Fixed):
 
 def _parse(text: Any) -> tuple[str, int | None]:
     if not isinstance(text, str):
-        raise DTypeError(f"a device is a name such as 'cpu', not a {type_name(text)}")
+        raise DTypeError(
+            f"a device is a name such as 'cpu', not a {type_name(text)}; give a name or a shmtensor.device"
+        )
     found = re.fullmatch(r"([a-z]+)(?::(\d+))?", text)
     if found is None or found[1] not in KINDS:
         raise InvalidArgument(f"{text!r} is not the name of a device; this version supports 'cpu' and 'cuda'")

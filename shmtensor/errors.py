@@ -27,7 +27,10 @@ def tensor_advice(value: object) -> str:
 
 
 class ShmTensorError(Exception):
-    """Base of all errors raised by shmtensor itself."""
+    """Base of all errors raised by shmtensor itself.
+
+    Catch it to handle them all; programs rarely see one of this class itself. The message says what to do.
+    """
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -36,19 +39,30 @@ class ShmTensorError(Exception):
 
 
 class InvalidArgument(ShmTensorError, ValueError):
-    """A value that cannot be used: a negative size, a malformed handle, a shape that does not fit."""
+    """A value that cannot be used: a negative size, a malformed handle, a shape that does not fit.
+
+    Pass a value as the message requires it. Nothing was changed.
+    """
 
 
 class IndexOutOfRange(InvalidArgument, IndexError):
-    """An element or axis that does not exist; the message names the index and the range."""
+    """An element or axis that does not exist; the message names the index and the range.
+
+    Use an index in this range; negative ones count from the end.
+    """
 
 
 class StateDictMismatch(InvalidArgument, RuntimeError):
-    """A state that does not fit a module: other keys or shapes; the message names them all."""
+    """A state that does not fit a module: other keys or shapes; the message names them all.
+
+    Load it into a module that is made with the same arguments. With `strict=False`, keys may differ, but not shapes.
+    """
 
 
 class SampleMismatch(InvalidArgument, RuntimeError):
     """Samples of unequal shape, length or keys, or integers beyond int64, cannot be in a batch; the message names them.
+
+    Make the samples equal in the dataset or its transform, pad them, or pass a `collate_fn` that does.
 
     Attributes:
         positions: which samples of the batch it speaks of.
@@ -63,43 +77,75 @@ class SampleMismatch(InvalidArgument, RuntimeError):
 
 
 class DTypeError(ShmTensorError, TypeError):
-    """Data of another type than required; the message names both types."""
+    """Data of another type than required; the message names both types.
+
+    Convert the data first: a tensor with `to(dtype)`, other objects with `shmtensor.asarray` or `from_dlpack`.
+    """
 
 
 class LayoutError(ShmTensorError, ValueError):
-    """An array whose memory cannot be used without a copy: not contiguous, read-only, or overlapping."""
+    """An array whose memory cannot be used without a copy: not contiguous, read-only, or overlapping.
+
+    Copy it first, with `clone()` or `contiguous()`, and use the copy.
+    """
 
 
 class MissingExtra(ShmTensorError, ImportError):
-    """A required package is not installed; the message names the extra that provides it."""
+    """A required package is not installed; the message names the extra that provides it.
+
+    Install it, for example with `pip install "shmtensor[scipy]"`.
+    """
 
 
 class OutOfMemory(ShmTensorError, MemoryError):
-    """No memory for a request; the message has its size, what is free, the limit hit and the largest holders."""
+    """No memory for a request; the message has its size, what is free, the limit hit and the largest holders.
+
+    Release tensors, in this process or in those that the message names, or raise the limit that it names.
+    `shmtensor-manager ls` shows who holds what, and `shmtensor-manager gc` releases what is unused.
+    """
 
 
 class MappingError(ShmTensorError, OSError):
-    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` has the reason."""
+    """A file, shared-memory object or descriptor could not be opened or mapped; `errno` has the reason.
+
+    Check that the path exists, that this user may read or write it, and that descriptors and memory are left.
+    """
 
 
 class GradientError(ShmTensorError, RuntimeError):
-    """A gradient cannot be recorded or computed; the message names the operation and what to do."""
+    """A gradient cannot be recorded or computed; the message names the operation and what to do.
+
+    Often: keep the graph (`retain_graph=True`) for a second pass, do not write to a tensor that the graph needs, or
+    leave the computation out of the graph with `detach()` or `no_grad()`.
+    """
 
 
 class DeviceUnavailable(ShmTensorError, RuntimeError):
-    """The operation needs a device such as a GPU, or its driver, which is not available."""
+    """The operation needs a device such as a GPU, or its driver, which is not available.
+
+    Use the processor's memory, or make the device available: `shmtensor.cuda.status()` returns why it is not.
+    """
 
 
 class NotSupported(ShmTensorError, NotImplementedError):
-    """An operation that is part of the interface but not implemented in this version."""
+    """An operation that is part of the interface but not implemented in this version.
+
+    Use what the message names in its place.
+    """
 
 
 class StaleHandle(ShmTensorError, LookupError):
-    """The handle was valid, but its block has been freed (and its memory may have been reused)."""
+    """The handle was valid, but its block has been freed (and its memory may have been reused).
+
+    The process that sends a handle must keep the tensor until the receiver has opened it.
+    """
 
 
 class UnknownHandle(ShmTensorError, LookupError):
-    """The manager does not know the handle: it never gave it out, or has released it with its segment."""
+    """The manager does not know the handle: it never gave it out, or has released it with its segment.
+
+    Check that both processes use the same manager, and keep the tensor until the receiver has opened the handle.
+    """
 
 
 class NameTaken(ShmTensorError, FileExistsError):
@@ -107,71 +153,123 @@ class NameTaken(ShmTensorError, FileExistsError):
 
 
 class SegmentLost(ShmTensorError, ConnectionError):
-    """The memory is lost: its sender and manager ended before this process mapped it, or it was truncated."""
+    """The memory is lost: its sender and manager ended before this process mapped it, or it was truncated.
+
+    Have the data sent again. Keep the sender alive until its messages are received.
+    """
 
 
 class OwnerDied(ShmTensorError, ConnectionError):
-    """A tensor on a GPU never arrived whole: its sender was killed before the GPU had done the work that fills it."""
+    """A tensor on a GPU never arrived whole: its sender was killed before the GPU had done the work that fills it.
+
+    Have it computed and sent again. A sender that may be killed should synchronize before it sends.
+    """
 
 
 class ConnectionLost(ShmTensorError, ConnectionError):
-    """The other end of a channel ended, cannot be reached, or refused this one; the message has the reason."""
+    """The other end of a channel ended, cannot be reached, or refused this one; the message has the reason.
+
+    Check that the other end runs, its address and both sides' keys and versions, and open the channel anew.
+    """
 
 
 class ManagerError(ShmTensorError, ConnectionError):
-    """The manager cannot be reached, refused this client, or broke the connection."""
+    """The manager cannot be reached, refused this client, or broke the connection.
+
+    `shmtensor-manager status` shows whether it runs and where its log is, `shmtensor-manager doctor` what is wrong on
+    this machine. Memory that this process has mapped stays valid.
+    """
 
 
 class ManagerUnavailable(ManagerError):
-    """No manager runs at the address, or none can be started; the message has the reason."""
+    """No manager runs at the address, or none can be started; the message has the reason.
+
+    Start one with `shmtensor-manager serve`, or set `SHMTENSOR_MANAGER` to the address of one that runs.
+    """
 
 
 class ProtocolError(ManagerError):
-    """The peer has another protocol version, or violated the protocol."""
+    """The peer has another protocol version, or violated the protocol.
+
+    Use the same version of shmtensor in all processes, and restart those that still have another one. Check that the
+    address is that of a manager or channel of shmtensor.
+    """
 
 
 class ManagerTimeout(ManagerError, TimeoutError):
-    """The manager is running but did not answer in time."""
+    """The manager is running but did not answer in time.
+
+    It may be stopped, or the machine overloaded: continue it, or replace it with `shmtensor-manager restart`.
+    """
 
 
 class QuotaExceeded(OutOfMemory):
-    """A limit of clients, segments, bytes or table entries was reached; the message names it."""
+    """A limit of clients, segments, bytes or table entries was reached; the message names it.
+
+    Release tensors, close queues or end processes that count against it, or raise the limit.
+    """
 
 
 class ClientUnavailable(ShmTensorError, RuntimeError):
-    """This process cannot use shared memory: it was cloned without the fork hooks, or its fork was not registered."""
+    """This process cannot use shared memory: it was cloned without the fork hooks, or its fork was not registered.
+
+    Start processes with `shmtensor.multiprocessing`, or use no shared tensors in this one.
+    """
 
 
 class LockTimeout(ShmTensorError, TimeoutError):
-    """A live process, for example a stopped one, kept a segment's metadata locked for too long."""
+    """A live process, for example a stopped one, kept a segment's metadata locked for too long.
+
+    Continue or end that process; `shmtensor-manager ls` shows the processes. Then call again.
+    """
 
 
 class DeliveryTimeout(ShmTensorError, TimeoutError):
-    """What was put into a channel was not delivered in the time that `flush` was given; nothing of it is lost."""
+    """What was put into a channel was not delivered in the time that `flush` was given; nothing of it is lost.
+
+    Call `flush` again or with more time. If nothing is taken there, check the other end.
+    """
 
 
 class MessageTooLarge(ShmTensorError, ValueError):
-    """A message larger than the queue's `maxbytes`, or than any queue can hold."""
+    """A message larger than the queue's `maxbytes`, or than any queue can hold.
+
+    Send it in parts, or make the queue with a larger `maxbytes`. Tensors in shared memory hardly count.
+    """
 
 
 class QueueDamaged(ShmTensorError, RuntimeError):
-    """A queue's shared memory is damaged: something wrote over it."""
+    """A queue's shared memory is damaged: something wrote over it.
+
+    Make a new queue. Look for code that writes beyond its arrays, such as an extension in C.
+    """
 
 
 class MessageDamaged(ShmTensorError, ValueError):
-    """Received data is not a message of this version: it is truncated or damaged."""
+    """Received data is not a message of this version: it is truncated or damaged.
+
+    Use the same version of shmtensor on both sides, pass messages unchanged, and have this one sent again.
+    """
 
 
 class FileDamaged(ShmTensorError, ValueError):
-    """A file is damaged: text in place of a number, an inconsistent header, a size beyond its end."""
+    """A file is damaged: text in place of a number, an inconsistent header, a size beyond its end.
+
+    Save or copy it again, and check that it has the format with which it is read.
+    """
 
 
 class EndOfFile(FileDamaged, EOFError):
-    """A file ends before the requested data."""
+    """A file ends before the requested data.
+
+    Save or copy it again, or read less: it may have been cut off while it was written.
+    """
 
 
 class WorkerDied(ShmTensorError, ChildProcessError):
     """A worker of a Pool was killed, or exited, during a task. The pool continues without that task.
+
+    Submit the task again if it may run twice. SIGKILL without a sender often means a lack of memory: see `dmesg`.
 
     Attributes:
         pid: process id of the worker.
@@ -194,22 +292,31 @@ class SampleFailed(ShmTensorError, RuntimeError):
 
     An exception that is not an Exception, such as SystemExit, is not raised here, as it would end the program.
     Also raised by an iterator of a DataLoader that an error has ended before its last batch.
+
+    Correct what the traceback shows in the dataset, and make a new iterator.
     """
 
 
 class LoaderTimeout(ShmTensorError, TimeoutError):
-    """A batch did not come in the time that a DataLoader was given; the message names the workers that have it."""
+    """A batch did not come in the time that a DataLoader was given; the message names the workers that have it.
+
+    Give it a longer `timeout`, or look at what those workers wait for.
+    """
 
 
 class TaskFailed(ShmTensorError, RuntimeError):
     """Code that a worker of a WorkerPool ran raised what cannot be raised here; the message has the traceback.
 
     An exception that is not an Exception, such as SystemExit, is not raised here, as it would end the program.
+    Correct what the traceback shows; raise exceptions that can be pickled.
     """
 
 
 class TaskTimeout(ShmTensorError, TimeoutError):
-    """No result came in the time that a WorkerPool was given; the message names the workers and what they run."""
+    """No result came in the time that a WorkerPool was given; the message names the workers and what they run.
+
+    Give it a longer `timeout`, or look at what those workers wait for.
+    """
 
 
 class ForeignReader(ShmTensorError, RuntimeError):
@@ -217,4 +324,7 @@ class ForeignReader(ShmTensorError, RuntimeError):
 
 
 class StallWarning(RuntimeWarning):
-    """A process, possibly stopped, keeps a queue's lock; the message has its pid. The wait continues."""
+    """A process, possibly stopped, keeps a queue's lock; the message has its pid. The wait continues.
+
+    Continue that process (`kill -CONT`) or end it; the queue stays usable.
+    """

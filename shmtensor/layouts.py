@@ -92,7 +92,10 @@ def axes_in_memory(memory_format: Any, ndim: int) -> tuple[int, ...] | None:
             "channels_last or channels_last_3d"
         )
     if len(order) != ndim:
-        raise InvalidArgument(f"{memory_format!r} is for {len(order)} axes, and the tensor has {ndim}")
+        raise InvalidArgument(
+            f"{memory_format!r} is for {len(order)} axes, and the tensor has {ndim}; "
+            f"use contiguous_format, or a format for {ndim}"
+        )
     return order
 
 

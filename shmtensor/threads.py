@@ -44,7 +44,7 @@ def set_num_threads(n: Any) -> None:
     try:
         count = integer(n)
     except TypeError:
-        raise DTypeError(f"the number of threads {n!r} is not an integer") from None
+        raise DTypeError(f"the number of threads {n!r} is not an integer; give one from 1") from None
     if count < 1:
         raise InvalidArgument(f"asked for {count} threads; give one or more")
     package = _threadpoolctl()

@@ -73,14 +73,16 @@ REFUSAL = "Refusal"
 NATIVE_SURFACES = {"block_gone": "StaleHandle", "lock_busy": "LockTimeout", "not_held": "ClientUnavailable"}
 """The same for exceptions of the native module, by their names in `Errors` of `errors.hpp`."""
 
-VERBS = (
-    "add allow ask assign begin bind call change check choose close compute connect consider convert copy create cut "
-    "declare define delete detach drop enable end export flatten free get give import increase index install join keep "
-    "leave let load look lower make map move name open order pad pass pickle pin pip post put raise read reduce release "
-    "remove rename repeat replace reshape resize restart return run save say see select send set shorten skip sort "
-    "split squeeze start state stop subclass take try unset unpack update upgrade use wait wrap write"
-).split()
-_IMPERATIVE = rf"(?:please |then |otherwise )?(?:{'|'.join(VERBS)}|{'|'.join(verb.capitalize() for verb in VERBS)})\b"
+VERBS = """
+add allow ask assign begin bind call change check choose close compute connect consider convert copy create cut
+declare define delete detach drop enable end export flatten free get give import increase index install join keep
+leave let load look lower make map move name open order pad pass pickle pin pip post put raise read reduce release
+remove rename repeat replace reshape resize restart return run save say see select send set shorten skip sort split
+squeeze start state stop subclass take try unpack unset update upgrade use wait wrap write
+"""
+"""With which a cure may begin."""
+_VERBS = [form for verb in VERBS.split() for form in (verb, verb.capitalize())]
+_IMPERATIVE = rf"(?:please |then |otherwise )?(?:{'|'.join(_VERBS)})\b"
 CURES = (
     re.compile(r"\. What to do: "),
     re.compile(rf"; (?={_IMPERATIVE})"),
@@ -90,15 +92,25 @@ CURES = (
 )
 """Where the cure begins, in the order in which they are looked for: before an imperative, or at the last semicolon."""
 REQUIREMENTS = (
-    re.compile(r"(?:^|: )((?!.*: ).*?\b(?:must|should|has to|have to|needs to|need to)\b.+?)(?:, (?:not|but|and has) .*)?$"),
-    re.compile(r"(\b(?:[Ee]xpect(?:s|ed|ing)|[Gg]ive|needs?|requires?|takes?|wants)\b.+?)(?:, (?:and|but|not|got|it|which)\b.*)?$"),
+    re.compile(
+        r"(?:^|: )((?!.*: ).*?\b(?:must|should|has to|have to|needs to|need to)\b.+?)(?:, (?:not|but|and has) .*)?$"
+    ),
+    re.compile(
+        r"(\b(?:[Ee]xpect(?:s|ed|ing)|[Gg]ive|needs?|requires?|takes?|wants)\b.+?)"
+        r"(?:, (?:and|but|not|got|it|which)\b.*)?$"
+    ),
     re.compile(r"((?:\b(?:one of|only|at least|at most|from)\b) .+?)(?:, not .*)?$"),
 )
 
-SHOWN_AS_THEY_ARE = {"str", "repr", "fsdecode", "fspath", "list", "tuple", "sorted", "size", "hex", "bytes", "int", "float"}
+SHOWN_AS_THEY_ARE = frozenset(
+    ("str", "repr", "fsdecode", "fspath", "list", "tuple", "sorted", "size", "hex", "bytes", "int", "float")
+)
 """Functions of one argument that a placeholder leaves out."""
 VARIANTS = 4
 """A message with more variants than this is shown with placeholders in place of its alternatives."""
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class Module:
 
     place: str
     tree: ast.Module
-    functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
     constants: dict[str, ast.expr] = field(default_factory=dict)
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)  # name: module, name there ("": the module)
 
@@ -185,6 +197,7 @@ class Sources:
     def __init__(self, package: Path) -> None:
         self.modules: dict[str, Module] = {}
         self.classes: dict[str, tuple[Module, ast.ClassDef]] = {}
+        self.methods: dict[str, list[tuple[Module, Function]]] = {}
         for path in sorted(package.rglob("*.py")):
             place = path.relative_to(package).as_posix()
             dotted = ".".join([package.name, *path.relative_to(package).with_suffix("").parts])
@@ -204,7 +217,7 @@ class Sources:
     def _read(self, module: Module, dotted: str) -> Module:
         package = dotted if module.place.endswith("__init__.py") else dotted.rpartition(".")[0]
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, Function):
                 module.functions.setdefault(node.name, node)
             elif isinstance(node, ast.ImportFrom):
                 base = package.rsplit(".", node.level - 1)[0] if node.level else ""
@@ -213,6 +226,9 @@ class Sources:
                     module.imports[alias.asname or alias.name] = (source, alias.name)
             elif isinstance(node, ast.ClassDef):
                 self.classes.setdefault(node.name, (module, node))
+                for method in node.body:
+                    if isinstance(method, Function):
+                        self.methods.setdefault(method.name, []).append((module, method))
         for node in module.tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 module.constants[node.targets[0].id] = node.value
@@ -266,12 +282,17 @@ class Sources:
             return self.find(other, node.attr) if other else None
         return None
 
-    def function(self, node: ast.expr, scope: Scope) -> tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef] | None:
+    def function(self, node: ast.expr, scope: Scope) -> tuple[Module, Function] | None:
         """Return the function that an expression names, if the package has it."""
         found = self._target(node, scope)
         if found is None or found[1] not in found[0].functions:
             return None
         return found[0], found[0].functions[found[1]]
+
+    def _method(self, node: ast.expr) -> tuple[Module, Function] | None:
+        """The method of a name, if only one class has it."""
+        found = self.methods.get(node.attr, []) if isinstance(node, ast.Attribute) else []
+        return found[0] if len(found) == 1 else None
 
     def kinds(self, node: ast.expr, scope: Scope) -> list[str]:
         """Return the exception classes that an expression may be; none for all other expressions."""
@@ -283,7 +304,9 @@ class Sources:
             return [_last(node)]
         if isinstance(node, ast.Name):
             values = _assigned(scope.function, node.id)
-            return list(dict.fromkeys(kind for value in values for kind in self.kinds(value, replace(scope, function=None))))
+            return list(
+                dict.fromkeys(kind for value in values for kind in self.kinds(value, replace(scope, function=None)))
+            )
         return []
 
     # ------------------------------------------------------------------------------------------------------- texts
@@ -300,7 +323,7 @@ class Sources:
             return self._joined(node.values, scope)
         if isinstance(node, ast.FormattedValue):
             found = self.texts(node.value, scope)
-            shown = any(map(_has_words, found)) or isinstance(node.value, ast.IfExp)
+            shown = isinstance(node.value, ast.IfExp) or any(_has_words(text) or text.isdecimal() for text in found)
             return found if shown else [f"{{{readable(node.value)}}}"]
         if isinstance(node, ast.IfExp):
             return [*self.texts(node.body, scope), *self.texts(node.orelse, scope)]
@@ -329,7 +352,9 @@ class Sources:
 
     def _joined(self, parts: Sequence[ast.expr], scope: Scope) -> list[str]:
         choices = [self.texts(part, scope) for part in parts]
-        while len(list(itertools.product(*choices))) > VARIANTS:  # the longest list of alternatives becomes a placeholder
+        while (
+            len(list(itertools.product(*choices))) > VARIANTS
+        ):  # the longest list of alternatives becomes a placeholder
             longest = max(range(len(choices)), key=lambda at: len(choices[at]))
             choices[longest] = (f"{{{' | '.join(text.strip() for text in choices[longest] if text.strip())}}}",)
         return ["".join(choice) for choice in itertools.product(*choices)]
@@ -352,9 +377,7 @@ class Sources:
         inside = Scope(module, function, self.bind(function, node, scope), scope.depth + 1)
         return [text for one in results for text in self.texts(one, inside)]
 
-    def bind(
-        self, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, scope: Scope
-    ) -> dict[str, tuple[str, ...]]:
+    def bind(self, function: Function, call: ast.Call, scope: Scope) -> dict[str, tuple[str, ...]]:
         """Return the texts of the parameters of a function in a call of it."""
         names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
         if names[:1] in (["self"], ["cls"]):
@@ -364,7 +387,9 @@ class Sources:
         first = len(names) - len(function.args.defaults)
         defaults = dict(zip(names[first:], function.args.defaults, strict=True)) if first >= 0 else {}
         bound = {name: self.texts(value, scope) for name, value in given.items() if not isinstance(value, ast.Starred)}
-        return bound | {name: self.texts(value, Scope(scope.module)) for name, value in defaults.items() if name not in given}
+        return bound | {
+            name: self.texts(value, Scope(scope.module)) for name, value in defaults.items() if name not in given
+        }
 
     # ---------------------------------------------------------------------------------------------------- messages
     def messages(self) -> Iterator[Message]:
@@ -373,7 +398,7 @@ class Sources:
             yield from self._messages(module, module.tree, Scope(module))
 
     def _messages(self, module: Module, node: ast.AST, scope: Scope) -> Iterator[Message]:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, Function):
             scope = replace(scope, function=node)
         if isinstance(node, ast.Call):
             for kind, text in self._made(node, scope):
@@ -391,13 +416,15 @@ class Sources:
                 yield from ((kind, text) for text in self.texts(node.args[0], scope))
             return
         for kind in self.kinds(node.func, scope):
-            arguments = node.args[1:] if kind.endswith("OSError") and len(node.args) > 1 else node.args
-            if not arguments or isinstance(arguments[0], ast.Starred):
+            arguments = [one for one in node.args if not isinstance(one, ast.Starred)]
+            if not arguments:
                 continue
-            texts = self._constructed(kind, node, scope) or self.texts(arguments[0], scope)
+            text = next(filter(_is_text, arguments), arguments[0])  # after errno, for the kinds of OSError
+            texts = self._constructed(kind, node, scope) or self.texts(text, scope)
             if kind == REFUSAL:
                 yield from (
-                    (self.refusals[_last(node.args[0])], f"the manager at {{address}} refused: {text}") for text in texts
+                    (self.refusals[_last(node.args[0])], f"the manager at {{address}} refused: {text}")
+                    for text in texts
                 )
             else:
                 yield from ((SURFACES.get(kind, kind), text) for text in texts)
@@ -421,7 +448,7 @@ class Sources:
 
     def _helped(self, node: ast.Call, scope: Scope) -> Iterator[tuple[str, str]]:
         """The classes and texts of `raise helper("...")`: what the helper returns for a text of this place."""
-        found = self.function(node.func, scope)
+        found = self.function(node.func, scope) or self._method(node.func)
         if found is None or scope.depth > 2 or self.kinds(node.func, scope):
             return
         module, function = found
@@ -485,10 +512,17 @@ def _assigned(function: ast.AST | None, name: str) -> list[ast.expr]:
 
 # -------------------------------------------------------------------------------------------------------- native code
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_LITERALS = r'(?:\s*"(?:[^"\\]|\\.)*")+'
 _RAISES = re.compile(
     r"\b(?:raise|PyErr_SetString|PyErr_Format|PyErr_WarnFormat|nb::(\w+)_error|std::(invalid_argument|runtime_error))\("
 )
-_NANOBIND = {"value": "ValueError", "type": "TypeError", "index": "IndexError", "key": "KeyError", "buffer": "BufferError"}
+_NANOBIND = {
+    "value": "ValueError",
+    "type": "TypeError",
+    "index": "IndexError",
+    "key": "KeyError",
+    "buffer": "BufferError",
+}
 _HELPER = re.compile(r"\[\[noreturn\]\] \w+ (\w+)\(const std::string& (\w+)\) \{\s*raise\((.*?)\);\s*\}", re.DOTALL)
 
 
@@ -511,8 +545,10 @@ def _arguments(text: str, at: int) -> list[str]:
                 return [one.strip() for one in found]
         if letter == "," and depth == 0:
             found.append("")
-        else:
+        elif not letter.isspace():
             found[-1] += letter
+        elif not found[-1].endswith(" "):
+            found[-1] += " "
         at += 1
 
 
@@ -542,12 +578,16 @@ class NativeSources:
 
     def __init__(self, folder: Path) -> None:
         self.files = {
-            f"native/{path.name}": re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.MULTILINE)
+            f"native/{path.name}": re.sub(r"^[ \t]*//.*$", "", path.read_text(), flags=re.MULTILINE)
             for path in sorted(folder.glob("*.?pp"))
         }
         whole = "".join(self.files.values())
-        self.constants = dict(re.findall(r"constexpr const char\* (k\w+) =\s*((?:\s*\"(?:[^\"\\]|\\.)*\")+);", whole))
-        self.kinds = dict(re.findall(r"\.(\w+) = find\(\"(\w+)\"\)", whole)) | NATIVE_SURFACES
+        self.constants: dict[str, str] = dict(re.findall(rf"constexpr const char\* (k\w+) =\s*({_LITERALS});", whole))
+        self.returns = {
+            name: [text for value in re.findall(rf"return ({_LITERALS});", body) for text in self.texts(value, {})]
+            for name, body in re.findall(r"const char\* (\w+)\([^()]*\) \{\n(.*?)\n\}", whole, re.DOTALL)
+        }
+        self.kinds: dict[str, str] = dict(re.findall(r"\.(\w+) = find\(\"(\w+)\"\)", whole)) | NATIVE_SURFACES
 
     def kind(self, expression: str) -> str | None:
         """Return the class that an expression in C++ names."""
@@ -577,9 +617,10 @@ class NativeSources:
 
     def readable(self, expression: str) -> str:
         """Return what a placeholder shows for an expression in C++."""
-        if "Py_TYPE(" in expression:
-            return "type of " + re.findall(r"Py_TYPE\((\w+)", expression)[0]
-        names = [name for name in re.findall(r"[A-Za-z_]\w*", _STRING.sub("", expression))]
+        typed = re.search(r"Py_TYPE\((\w+)", expression)
+        if typed:
+            return f"type of {typed.group(1)}"
+        names: list[str] = re.findall(r"[A-Za-z_]\w*", _STRING.sub("", expression))
         names = [name for name in names if name not in _CPP_WORDS] or ["..."]
         return names[-1].strip("_")
 
@@ -611,16 +652,24 @@ class NativeSources:
         if "WarnFormat" in found.group():
             del arguments[1]
         for one in self.texts(arguments[1], {}):
-            values = iter(arguments[2:])
-            shown = one
-            if "Format" in found.group():
-                shown = re.sub(r"%[-.\d]*(?:ll|z)?[a-zA-Z]", lambda _: f"{{{self.readable(next(values, '...'))}}}", one)
-            yield kind_or_none, shown
+            if "Format" not in found.group():
+                yield kind_or_none, one
+                continue
+            parts = [[part] for part in re.split(r"%[-.\d]*(?:ll|z)?[a-zA-Z]", one)]
+            values = [self._values(value) for value in arguments[2:]] + [["{...}"]] * len(parts)
+            choices = [choice for pair in zip(parts, values, strict=False) for choice in pair][: 2 * len(parts) - 1]
+            yield from ((kind_or_none, "".join(choice)) for choice in itertools.product(*choices))
+
+    def _values(self, expression: str) -> list[str]:
+        """The texts of an argument for a format: its own if it has words, else a placeholder."""
+        called = re.match(r"(\w+)\(", expression)
+        found = self.returns.get(called.group(1), []) if called else self.texts(expression, {})
+        return found if found and all(map(_has_words, found)) else [f"{{{self.readable(expression)}}}"]
 
 
 _CPP_WORDS = {
     "std", "to_string", "nb", "ptr", "get", "c_str", "static_cast", "long", "const", "int", "str", "char", "tp_name",
-    "value", "self", "size_t", "unsigned",
+    "self", "size_t", "unsigned",
 }  # fmt: skip
 
 
@@ -688,7 +737,9 @@ def _tables(kind: str, messages: Iterable[Message]) -> list[str]:
             continue
         lines += [f"### {kind}: {feature}", "", "| Cause | Cure |", "| --- | --- |"]
         cured = {cause for cause, cure in rows[feature] if cure}
-        lines += [f"| {escape(cause)} | {escape(cure)} |" for cause, cure in rows[feature] if cure or cause not in cured]
+        lines += [
+            f"| {escape(cause)} | {escape(cure)} |" for cause, cure in rows[feature] if cure or cause not in cured
+        ]
         lines.append("")
     return lines
 
@@ -728,7 +779,12 @@ def page(package: Path = PACKAGE, native: Path = NATIVE) -> str:
     known = {node.name for node in ours}
     lines = [INTRODUCTION]
     for node in ours:
-        lines += [f"## {node.name}", "", *_docstring(node, "errors.py"), *_tables(node.name, by_kind.get(node.name, ()))]
+        lines += [
+            f"## {node.name}",
+            "",
+            *_docstring(node, "errors.py"),
+            *_tables(node.name, by_kind.get(node.name, ())),
+        ]
     for name in sorted(sources.public & sources.classes.keys() & sources.exceptions - known):
         module, node = sources.classes[name]
         known.add(name)
@@ -748,7 +804,7 @@ def main(arguments: Sequence[str]) -> int:
             if _has_words(message.text) and not split(message.text)[1]:
                 print(f"{message.place}:{message.line}: {message.kind}: {' '.join(message.text.split())}")
     elif arguments[:1] == ["--write"] and len(arguments) <= 2:
-        Path(*arguments[1:] or [TARGET]).write_text(page())
+        Path(arguments[1] if len(arguments) > 1 else TARGET).write_text(page())
     elif not arguments:
         sys.stdout.write(page())
     else:

@@ -243,7 +243,10 @@ class Tensor(TensorBase, Methods):
         width = kind.itemsize
         epoch, flat = storage._epoch, storage._flat
         if len(size) != len(stride) or offset < 0:
-            raise InvalidArgument(f"offset {offset}, size {size} and stride {stride} describe no tensor")
+            raise InvalidArgument(
+                f"offset {offset}, size {size} and stride {stride} describe no tensor; "
+                "give integers, as many sizes as strides"
+            )
         try:
             array = array_over(flat, size, kind, offset * width, tuple(s * width for s in stride))
         except (OverflowError, TypeError, ValueError) as error:

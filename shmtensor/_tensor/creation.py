@@ -384,7 +384,9 @@ def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
 
 def _allow(copy: bool | None, what: str) -> None:
     if copy is False:
-        raise InvalidArgument(f"{what} cannot be this tensor without a copy, and copy=False was asked for")
+        raise InvalidArgument(
+            f"{what} cannot be this tensor without a copy, and copy=False was asked for; leave copy out"
+        )
 
 
 def _like(x: Tensor, dtype: Any, memory_format: Any, shared: Any) -> Tensor:

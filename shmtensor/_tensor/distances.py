@@ -83,7 +83,7 @@ def _weights(fweights: Any, aweights: Any, count: int) -> Any:
         if one.shape != (count,) and not (one.ndim == 0 and count == 1):
             raise InvalidArgument(f"cov with {what} of shape {one.shape}; give one for each of {count} observations")
         if one.size and one.min() < 0:
-            raise InvalidArgument(f"cov with {what} below 0")
+            raise InvalidArgument(f"cov with {what} below 0; give weights from 0")
     if fweights is not None and fweights.dtype.kind not in "iu":
         raise DTypeError(f"cov with fweights of {fweights.dtype.name}; give integers")
     if fweights is None or aweights is None:

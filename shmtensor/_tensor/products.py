@@ -90,7 +90,9 @@ def vecdot(xp: Module, x: Array, /, y: Array, *, dim: int = -1, axis: int | None
     axis = dim if axis is None else axis
     axis_of(x, axis), axis_of(y, axis)
     if x.shape[axis] != y.shape[axis] or (axis >= 0 and x.ndim != y.ndim):
-        raise InvalidArgument(f"vecdot along axis {axis} of tensors of shapes {x.shape} and {y.shape}")
+        raise InvalidArgument(
+            f"vecdot along axis {axis} of tensors of shapes {x.shape} and {y.shape}; give axes of one size"
+        )
     result = xp.vecdot(x, y, axis=axis)
     return result.astype(x.dtype) if x.dtype.kind == "V" and x.dtype == y.dtype else result
 
@@ -144,7 +146,10 @@ def _sum(
     try:
         added = xp.broadcast_to(c, shape)
     except ValueError as error:
-        raise InvalidArgument(f"{name} of a tensor of shape {c.shape} and a product of shape {shape}") from error
+        raise InvalidArgument(
+            f"{name} of a tensor of shape {c.shape} and a product of shape {shape}; "
+            "give one that broadcasts to the product"
+        ) from error
     beta, alpha = _factor(beta, a.dtype), _factor(alpha, a.dtype)
     _require_place(name, out, shape, a.dtype)
     # Where the result goes over c, c must last until it is added.

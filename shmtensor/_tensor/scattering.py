@@ -381,7 +381,9 @@ def _strided_scatter(xp: Module, x: Array, src: Array, place: Any, own: Any) -> 
         for sizes, steps, first in (own, place)
     ]
     if part.shape != src.shape:
-        raise InvalidArgument(f"as_strided_scatter of a tensor of shape {src.shape} into shape {part.shape}")
+        raise InvalidArgument(
+            f"as_strided_scatter of a tensor of shape {src.shape} into shape {part.shape}; give one of that shape"
+        )
     made[...] = x
     part[...] = src
     return made

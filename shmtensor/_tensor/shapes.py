@@ -234,7 +234,7 @@ def select(xp: Module, x: Array, /, dim: int, index: int) -> Array:
     if type(index) is not int:
         index = index_of(index)
     if not -have <= index < have:
-        raise IndexOutOfRange(f"asked for index {index} of axis {dim}, which has {have}")
+        raise IndexOutOfRange(f"asked for index {index} of axis {dim}, which has {have}; use {-have} to {have - 1}")
     return x[(slice(None),) * axis + (index, ...)]
 
 
@@ -502,7 +502,10 @@ def unfold(xp: Module, x: Array, /, dimension: int, size: int, step: int) -> Arr
     have = sizes[axis]
     size, step = index_of(size), index_of(step)
     if not 0 <= size <= have or step < 1:
-        raise InvalidArgument(f"windows of {size}, {step} apart, of axis {dimension}, which has {have}")
+        raise InvalidArgument(
+            f"windows of {size}, {step} apart, of axis {dimension}, which has {have}; "
+            f"give a size of at most {have}, and a step from 1"
+        )
     shape = (*sizes[:axis], (have - size) // step + 1, *sizes[axis + 1 :], size)
     strides = (*steps[:axis], steps[axis] * step, *steps[axis + 1 :], steps[axis])
     return strided(x, shape, strides) if x.ndim else strided(x, shape[1:], strides[1:])

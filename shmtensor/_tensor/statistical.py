@@ -390,7 +390,9 @@ def quantile(
     """
     require_floating("quantile", x)
     if not x.size:
-        raise InvalidArgument(f"quantile {q} of a tensor of shape {x.shape}: it has no elements")
+        raise InvalidArgument(
+            f"quantile {q} of a tensor of shape {x.shape}: it has no elements; give one element at least"
+        )
     parts = xp.asarray(q, x.dtype)
     return xp.quantile(x, parts, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation).astype(x.dtype)
 

@@ -134,7 +134,8 @@ class MapAllocator:
         # Checked here, because shm_open's wrapper crashes on some names that it cannot use ("." for one).
         if flags & MapFlags.SHAREDMEM and isinstance(context, str) and not _SHM_NAME.fullmatch(context):
             raise InvalidArgument(
-                f"map allocator: {context!r} is not a name of shared memory: '/' and 1 to 254 characters without '/'"
+                f"map allocator: {context!r} is not a name of shared memory: '/' and 1 to 254 characters without '/'; "
+                "give such a name, or a path without SHAREDMEM"
             )
         self._meter = Meter(mapped_meter)
 
@@ -267,7 +268,10 @@ class MapAllocator:
                 raise InvalidArgument(f"{label} is empty; give the number of bytes")
             nbytes = present
         if nbytes > present and (not self.shared or self._flags & (MapFlags.FROMFD | MapFlags.READONLY)):
-            raise InvalidArgument(f"cannot map {nbytes} bytes of {label}, which has {present}")
+            raise InvalidArgument(
+                f"cannot map {nbytes} bytes of {label}, which has {present}; "
+                "ask for fewer, or map it SHARED and writable, which makes it larger"
+            )
         if not self.shared or self._flags & MapFlags.READONLY:
             return nbytes
         try:

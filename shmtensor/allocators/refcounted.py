@@ -78,7 +78,10 @@ class RefcountedMapAllocator:
         mapping, created = self._map.map(nbytes + PREFIX if nbytes else 0)
         if len(mapping) < PREFIX:
             mapping.release()
-            raise InvalidArgument(f"{mapping.label} has {len(mapping)} bytes, less than the prefix of {PREFIX}")
+            raise InvalidArgument(
+                f"{mapping.label} has {len(mapping)} bytes, less than the prefix of {PREFIX}; "
+                "open memory that a refcounted allocator created"
+            )
         # From here on the count determines when the name is removed.
         mapping.released.detach()
         place = _Place(mapping, self._sharedmem)
@@ -169,7 +172,8 @@ class _Place:
             found = os.fstat(own.number)
             if (found.st_dev, found.st_ino) != self._identity:
                 raise StaleHandle(
-                    f"this program closed the descriptor of {self._name}, and the name belongs to another object by now"
+                    f"this program closed the descriptor of {self._name}, and the name belongs to another object by "
+                    "now; keep the descriptor open until the storage is released"
                 )
             fcntl.flock(own.number, fcntl.LOCK_EX)
             yield own.number

@@ -178,5 +178,8 @@ def _gradient(name: str, x: Tensor, gradient: Any) -> Tensor:
     if not isinstance(gradient, Tensor):
         raise DTypeError(f"{name} with a {type_name(gradient)} as gradient; give a tensor or None")
     if gradient.shape != x.shape:
-        raise InvalidArgument(f"{name} of a tensor of shape {x.shape} with a gradient of shape {gradient.shape}")
+        raise InvalidArgument(
+            f"{name} of a tensor of shape {x.shape} with a gradient of shape {gradient.shape}; "
+            "give one of the tensor's shape"
+        )
     return gradient if gradient.dtype == x.dtype else gradient.to(x.dtype)

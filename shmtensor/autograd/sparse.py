@@ -100,7 +100,9 @@ class SparseGradient:
         """The sum: of two sparse gradients sparse, with a tensor a tensor. Raises InvalidArgument: other shapes."""
         if isinstance(other, SparseGradient):
             if other.shape != self.shape:
-                raise InvalidArgument(f"adding sparse gradients of shapes {self.shape} and {other.shape}")
+                raise InvalidArgument(
+                    f"adding sparse gradients of shapes {self.shape} and {other.shape}; give gradients of one shape"
+                )
             return SparseGradient(_joined(self._index, other._index), _joined(self._rows, other._rows), self.shape)
         if isinstance(other, Tensor):
             return _added_rows(other.clone(), self._rows, self._index)

@@ -148,7 +148,9 @@ class End:
                 launch.interpret(_PROGRAM, arguments, deadline)
             except launch.NotReady as problem:
                 if not problem.was_killed or time.monotonic() > deadline:
-                    raise ShmTensorError(f"cannot start the link process of a channel: {problem}") from None
+                    raise ShmTensorError(
+                        f"cannot start the link process of a channel: {problem}; see that this process may start others"
+                    ) from None
 
     def has_users(self) -> bool:
         """Whether a process besides the caller, the link process, has this end. Does not block."""
@@ -230,7 +232,7 @@ def _block_of(thing: Any) -> Block:
         with suppress(AttributeError):
             block: Block = getattr(thing, attribute).block
             return block
-    raise InvalidArgument(f"{thing!r} is not in a block")
+    raise InvalidArgument(f"{thing!r} is not in a block; pass a queue, event or lock of shmtensor.multiprocessing")
 
 
 def _opened(cls: Any, block: Block) -> Any:

@@ -123,9 +123,15 @@ def _decrypted(connection: socket.socket, encrypt: bool) -> socket.socket:
 def _receive(connection: socket.socket, deadline: float) -> tuple[wire.Head, Content]:
     prefix = _exactly(connection, len(wire.PREFIX), deadline)
     if prefix[:-1] != wire.PREFIX[:-1]:
-        raise ProtocolError("what is there is not a channel of shmtensor")
+        raise ProtocolError(
+            "what is there is not a channel of shmtensor; "
+            "check the address, and that both sides use keys or neither does"
+        )
     if prefix != wire.PREFIX:
-        raise Refused(f"the other side has version {prefix[-1]} of the protocol, this one {wire.VERSION}")
+        raise Refused(
+            f"the other side has version {prefix[-1]} of the protocol, this one {wire.VERSION}; "
+            "use the same version of shmtensor on both sides"
+        )
     head = wire.unpack(_exactly(connection, wire.HEAD_BYTES, deadline), 0)
     if head.kind not in (wire.HELLO, wire.WELCOME, wire.REFUSE):
         raise ProtocolError(f"{wire.NAMES[head.kind]} came before HELLO and WELCOME")

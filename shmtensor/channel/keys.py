@@ -140,7 +140,10 @@ class Keys:
         wrapped = self._contexts[0 if listening else 1].wrap_socket(connection, server_side=listening)
         if wrapped.getpeercert(binary_form=True) not in self.allowed:
             wrapped.close()
-            raise ssl.SSLError("the certificate of the peer is not in the list of peers")
+            raise ssl.SSLError(
+                "the certificate of the peer is not in the list of peers; "
+                "copy it into peers/ of the keys (docs/channel.md)"
+            )
         return wrapped
 
 

@@ -305,7 +305,9 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
             if config["kind"] == "broadcast" and welcome["policy"] not in ("block", "drop_oldest", "raise"):
                 raise KeyError("policy")
         except KeyError as lacking:
-            raise ConnectionLost(f"the WELCOME of {where} lacks {lacking}") from None
+            raise ConnectionLost(
+                f"the WELCOME of {where} lacks {lacking}; use the same version of shmtensor on both sides"
+            ) from None
         return welcome
 
 

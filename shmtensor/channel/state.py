@@ -92,7 +92,10 @@ class State:
             memory[16 * _WORD : 16 * _WORD + NONCE_BYTES] = os.urandom(NONCE_BYTES)
             self._words[0] = _MAGIC
         elif len(memory) < _ROWS_AT or self._words[0] != _MAGIC:
-            raise InvalidArgument("the block is not the state of a channel of this version")
+            raise InvalidArgument(
+                "the block is not the state of a channel of this version; "
+                "use the same version of shmtensor in all processes of the group"
+            )
 
     def ask(self, messages: int) -> None:
         """Count messages that processes of this end ask for; less than 0: that they do not want any more."""

@@ -104,7 +104,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
     """
     functions = default_collate_fn_map if collate_fn_map is None else collate_fn_map
     if not len(batch):
-        raise InvalidArgument("a batch without samples cannot be collated")
+        raise InvalidArgument("a batch without samples cannot be collated; give one sample at least")
     first = batch[0]
     function = functions.get(type(first))
     if function is None:
@@ -129,7 +129,9 @@ def _of_key(batch: Sequence[Any], key: Any) -> list[Any]:
     except KeyError:
         place = next(place for place, sample in enumerate(batch) if key not in sample)
         raise SampleMismatch(
-            f"sample 0 of the batch has the key {key!r}, and sample {place} does not", (0, place)
+            f"sample 0 of the batch has the key {key!r}, and sample {place} does not; "
+            "give all samples the same keys, or pass a collate_fn",
+            (0, place),
         ) from None
 
 
@@ -138,7 +140,9 @@ def _require_equal_lengths(batch: Sequence[Any]) -> None:
     for place, sample in enumerate(batch):
         if not isinstance(sample, Sequence):
             raise SampleMismatch(
-                f"sample 0 of the batch is a {type_name(batch[0])}, sample {place} a {type_name(sample)}", (0, place)
+                f"sample 0 of the batch is a {type_name(batch[0])}, sample {place} a {type_name(sample)}; "
+                "give samples of one type, or pass a collate_fn",
+                (0, place),
             )
         if len(sample) != length:
             raise SampleMismatch(

@@ -98,7 +98,9 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
                 )
         lengths = [len(tensor) for tensor in tensors]
         if len(set(lengths)) > 1:
-            raise InvalidArgument(f"Size mismatch between tensors: the first axes have sizes {lengths}")
+            raise InvalidArgument(
+                f"Size mismatch between tensors: the first axes have sizes {lengths}; give tensors with as many samples"
+            )
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
@@ -178,7 +180,10 @@ class StackDataset(Dataset[Any]):
         self.datasets = args or kwargs
         lengths = [len(dataset) for dataset in args or kwargs.values()]
         if len(set(lengths)) > 1:
-            raise InvalidArgument(f"Size mismatch between datasets: their lengths are {lengths}")
+            raise InvalidArgument(
+                f"Size mismatch between datasets: their lengths are {lengths}; "
+                "give datasets of one length, or Subsets of them"
+            )
         self._length = lengths[0]
 
     def __getitem__(self, index: Any) -> Any:
@@ -229,7 +234,9 @@ class ConcatDataset(Dataset[T_co]):
         """Which dataset an index is of, and its index there. Raises IndexOutOfRange."""
         wanted = index + len(self) if index < 0 else index
         if not 0 <= wanted < len(self):
-            raise IndexOutOfRange(f"index {index} of a ConcatDataset of {len(self)} samples")
+            raise IndexOutOfRange(
+                f"index {index} of a ConcatDataset of {len(self)} samples; use {-len(self)} to {len(self) - 1}"
+            )
         which = bisect_right(self.cumulative_sizes, wanted)
         return which, wanted - (self.cumulative_sizes[which - 1] if which else 0)
 
@@ -369,7 +376,8 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
         lengths = _counts(total, lengths)
     if sum(lengths) != total:
         raise InvalidArgument(
-            f"Sum of input lengths does not equal the length of the input dataset: {list(lengths)} for {total} samples"
+            f"Sum of input lengths does not equal the length of the input dataset: {list(lengths)} for {total} "
+            "samples; give lengths with that sum, or fractions with the sum 1"
         )
     order = iter(_permutation(total, generator))
     return [Subset(dataset, list(itertools.islice(order, int(length)))) for length in lengths]

@@ -242,7 +242,10 @@ class Fetcher:
         except self._caught as error:
             raise KeyedError(keys, error) from error
         if len(found) != len(keys):
-            wrong = SampleFailed(f"__getitems__ of the dataset returned {len(found)} samples for {len(keys)} keys")
+            wrong = SampleFailed(
+                f"__getitems__ of the dataset returned {len(found)} samples for {len(keys)} keys; "
+                "return one for each key, in their order"
+            )
             raise KeyedError(keys, wrong)
         return found
 

@@ -107,7 +107,10 @@ class LocalIterator:
             with suppress(Exception):  # an exception may refuse it
                 failed.add_note(f"(the sample of index {caught.key!r})")
             if isinstance(failed, StopIteration):
-                raise SampleFailed(f"the sample of index {caught.key!r} raised StopIteration") from failed
+                raise SampleFailed(
+                    f"the sample of index {caught.key!r} raised StopIteration; "
+                    "catch it in the dataset, or raise another exception"
+                ) from failed
         finally:
             _current.sample, _current.generator = outer
         if failed is not None:

@@ -155,7 +155,7 @@ class DataLoader(Generic[T_co]):
         if not isinstance(self.timeout, int | float) or not self.timeout >= 0:
             raise InvalidArgument(f"timeout is {self.timeout!r}; give seconds, 0 for no bound")
         if self.persistent_workers and not self.num_workers:
-            raise InvalidArgument("persistent_workers needs num_workers above 0")
+            raise InvalidArgument("persistent_workers needs num_workers above 0; give num_workers, or leave it out")
         if self.on_worker_death not in _DEATHS:
             raise InvalidArgument(f"on_worker_death must be 'raise' or 'restart', not {self.on_worker_death!r}")
         for name in ("collate_fn", "worker_init_fn"):
@@ -179,15 +179,20 @@ class DataLoader(Generic[T_co]):
         if self.is_iterable:
             for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value not in (None, False):
-                    raise InvalidArgument(f"{name} cannot be used with an iterable dataset, whose order is its own")
+                    raise InvalidArgument(
+                        f"{name} cannot be used with an iterable dataset, whose order is its own; leave it out"
+                    )
         if sampler is not None and shuffle:
-            raise InvalidArgument("sampler option is mutually exclusive with shuffle")
+            raise InvalidArgument("sampler option is mutually exclusive with shuffle; give one of them")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise InvalidArgument(
                 "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
             )
         if batch_sampler is None and batch_size is None and drop_last:
-            raise InvalidArgument("batch_size=None disables batches, and is mutually exclusive with drop_last")
+            raise InvalidArgument(
+                "batch_size=None disables batches, and is mutually exclusive with drop_last; "
+                "give a batch_size, or leave drop_last out"
+            )
         if batch_size is not None:
             batch_size = require_integer("batch_size", batch_size, 1)
         self._own_sampler: RandomSampler | None = None
@@ -276,7 +281,10 @@ class DataLoader(Generic[T_co]):
         except TypeError:
             length = done
         if done > length:
-            raise InvalidArgument(f"the state is after batch {done} of an epoch, and this loader has {length}")
+            raise InvalidArgument(
+                f"the state is after batch {done} of an epoch, and this loader has {length}; "
+                "load it into a loader of the same dataset and batch_size"
+            )
         self._check_sizes(progress, length)
         if not done or self.is_iterable or not self._has_theirs:
             return
@@ -516,5 +524,5 @@ def _context(given: Any, workers: int) -> Any:
     if workers:
         return context_from("multiprocessing_context", given)
     if given is not None:
-        raise InvalidArgument("multiprocessing_context needs num_workers above 0")
+        raise InvalidArgument("multiprocessing_context needs num_workers above 0; give num_workers, or leave it out")
     return None

@@ -341,7 +341,10 @@ class Pipeline:
     def require_open(self) -> None:
         """Raise SampleFailed if the workers were ended. Ends other threads than the main one if Python exits."""
         if self.is_closed:
-            raise SampleFailed("the workers of this loader were ended, after an error in another iterator of it")
+            raise SampleFailed(
+                "the workers of this loader were ended, after an error in another iterator of it; "
+                "make an iterator anew: iter(loader)"
+            )
         if not self._crew.members:
             if threading.current_thread() is threading.main_thread():
                 raise SampleFailed("the workers of this loader were ended, because the interpreter exits")

@@ -92,7 +92,9 @@ class SharedList(Sequence[T_co], Generic[T_co]):
         try:
             place = self._range[index]
         except IndexError:
-            raise IndexOutOfRange(f"index {index} of a SharedList of {len(self)} objects") from None
+            raise IndexOutOfRange(
+                f"index {index} of a SharedList of {len(self)} objects; use {-len(self)} to {len(self) - 1}"
+            ) from None
         except TypeError:
             place = self._range[_index(index)]
         if isinstance(place, range):
@@ -179,7 +181,10 @@ def _store_bytes(values: Sequence[Any], write: Callable[[Any], bytes]) -> Tensor
         except ShmTensorError:
             raise
         except Exception as error:
-            raise DTypeError(f"object {place}, a {type_name(value)}, cannot be pickled: {error}") from error
+            raise DTypeError(
+                f"object {place}, a {type_name(value)}, cannot be pickled: {error}; "
+                "leave it out, or convert it to what pickle takes"
+            ) from error
         if len(pieces[-1]) + len(data) > _PIECE and pieces[-1]:
             pieces.append(bytearray())
         pieces[-1] += data

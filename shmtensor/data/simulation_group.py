@@ -115,7 +115,10 @@ class Group:
         try:
             function = getattr(thing, method, None)
             if function is None:
-                raise InvalidArgument(f"simulation {place}, a {type(thing).__qualname__}, has no method {method!r}")
+                raise InvalidArgument(
+                    f"simulation {place}, a {type(thing).__qualname__}, has no method {method!r}; "
+                    "define it, or call another one"
+                )
             value = function(*arguments)
             if value is None:
                 return NOTHING

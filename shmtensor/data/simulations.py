@@ -290,7 +290,7 @@ class Simulations(User):
         if deadline is not None and (not isinstance(deadline, int | float | np.number) or deadline != deadline):
             raise InvalidArgument(f"deadline is {deadline!r}; give seconds, 0 not to wait, None for no bound")
         if most is not None and least > most:
-            raise InvalidArgument(f"min={least} is more than max={most}")
+            raise InvalidArgument(f"min={least} is more than max={most}; give a min of at most max")
         under_way = int(np.count_nonzero(self._states))
         if least > under_way and self._death is None and not self._is_restarted.any():
             raise InvalidArgument(

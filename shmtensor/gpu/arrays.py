@@ -166,7 +166,7 @@ def operand(value: Any, like: Any) -> Any:
         return value
     found = np.asarray(value)
     if found.dtype.kind not in "biufc":
-        raise DTypeError(f"{value!r:.100} is not a number or an array of numbers")
+        raise DTypeError(f"{value!r:.100} is not a number or an array of numbers; give one that NumPy can convert")
     return to_device(found, device_number(like))
 
 

@@ -185,7 +185,7 @@ class LibCuda:  # its methods are described in Driver
         try:
             self._library = ctypes.CDLL("libcuda.so.1")
         except OSError as problem:
-            raise DriverError("cuInit", NO_DEVICE, f"no CUDA driver: {problem}") from None
+            raise DriverError("cuInit", NO_DEVICE, f"no CUDA driver: {problem}; install NVIDIA's driver") from None
         self._contexts: dict[int, Any] = {}
         self._call("cuInit", 0)
         address = ctypes.cast

@@ -71,7 +71,10 @@ def make_segment(manager: Manager, device: int, nbytes: int) -> None:
     current = driver.current()
     facts = current.facts(device)
     if facts.lacks:
-        raise DeviceUnavailable(f"cuda:{device} ({facts.name}) cannot be shared: the driver lacks {facts.lacks}")
+        raise DeviceUnavailable(
+            f"cuda:{device} ({facts.name}) cannot be shared: the driver lacks {facts.lacks}; "
+            "update the driver, or share the tensor's cpu()"
+        )
     dedicated = nbytes > _native.DEVICE_DEDICATED_FROM
     step = current.granularity(device)
     size = (nbytes + step - 1) // step * step if dedicated else max(_native.DEVICE_ARENA_BYTES, step)

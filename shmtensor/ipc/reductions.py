@@ -290,7 +290,8 @@ def rebuild_on_device(
     block = _redeem(where, name, dtype, size)
     if block.device < 0 or size * dtype_of(dtype).itemsize > block.nbytes:
         raise InvalidArgument(
-            f"a storage of {size} {dtype} elements was sent, which a block of {block.nbytes} bytes is not"
+            f"a storage of {size} {dtype} elements was sent, which a block of {block.nbytes} bytes is not; "
+            "use the same version of shmtensor in both processes"
         )
     flat = load("gpu.messages").flat_of(block, dtype_of(dtype), size, timeline, point)
     return Storage._over_device(flat)  # type: ignore[return-value]
@@ -315,7 +316,10 @@ def rebuild_storage(
         StaleHandle: the message was read before, and its block has been freed since.
     """
     if kind not in RECEIVED.values():
-        raise InvalidArgument(f"a storage was sent as a view of kind {kind!r}, which is not one for receivers")
+        raise InvalidArgument(
+            f"a storage was sent as a view of kind {kind!r}, which is not one for receivers; "
+            "use the same version of shmtensor in both processes"
+        )
     return Storage._from_block(_redeem(where, name, dtype, size), dtype_of(dtype), size, kind)
 
 

@@ -117,7 +117,9 @@ def adopt(address: bytes | str, fd: int, place: Place) -> Manager:
     with _lock:
         if path in _managers:
             os.close(fd)
-            raise errors.InvalidArgument(f"this process is already a client of the manager at {os.fsdecode(path)}")
+            raise errors.InvalidArgument(
+                f"this process is already a client of the manager at {os.fsdecode(path)}; use that one"
+            )
         _sample_sites()
         os.set_inheritable(fd, False)
         manager = _managers[path] = Manager(path, fd, place=place, on_close=_forget)

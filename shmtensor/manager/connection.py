@@ -102,9 +102,15 @@ def _check_socket(path: bytes, shown: str) -> None:
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise NothingThere(f"no manager runs at {shown}: the socket does not exist") from None
+        raise NothingThere(
+            f"no manager runs at {shown}: the socket does not exist; "
+            "start one with `shmtensor-manager serve`, or check the address"
+        ) from None
     except OSError as problem:
-        raise errors.ManagerUnavailable(f"cannot read the manager address {shown}: {problem.strerror}") from None
+        raise errors.ManagerUnavailable(
+            f"cannot read the manager address {shown}: {problem.strerror}; "
+            "see that this user may read the directories of the path"
+        ) from None
     if not stat.S_ISSOCK(found.st_mode):
         raise errors.ManagerUnavailable(
             f"the manager address {shown} is not a socket; give the path of a manager's socket"
@@ -137,7 +143,10 @@ def _connect_now(path: bytes, shown: str) -> int:
             raise
         except OSError as problem:
             if problem.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ECONNRESET):
-                raise NothingThere(f"no manager runs at {shown}: the socket is stale, nobody listens on it") from None
+                raise NothingThere(
+                    f"no manager runs at {shown}: the socket is stale, nobody listens on it; "
+                    "start one with `shmtensor-manager serve`"
+                ) from None
             if problem.errno == errno.EPROTOTYPE:
                 raise errors.ManagerUnavailable(
                     f"the socket {shown} is not a manager's: it has another type; give the path of a manager's socket"
@@ -146,7 +155,8 @@ def _connect_now(path: bytes, shown: str) -> int:
         own = own_uid()
         if uid != own:
             raise errors.ManagerUnavailable(
-                f"the process that listens at {shown} belongs to uid {uid}, and this process has uid {own}"
+                f"the process that listens at {shown} belongs to uid {uid}, and this process has uid {own}; "
+                "use another address: each user needs their own manager"
             )
         return sock.detach()
 
@@ -532,7 +542,8 @@ class Observer:
                         return
             if monotonic() > deadline:
                 raise errors.ManagerTimeout(
-                    f"the manager at {os.fsdecode(self.address)} did not end within {timeout:g} s"
+                    f"the manager at {os.fsdecode(self.address)} did not end within {timeout:g} s; "
+                    "replace it: `shmtensor-manager restart`"
                 )
 
     def close(self) -> None:

@@ -156,7 +156,7 @@ def interpret(program: str, arguments: list[str], deadline: float) -> None:
     import subprocess
 
     if not sys.executable:
-        raise NotReady("sys.executable is empty, so there is no interpreter to run it")
+        raise NotReady("sys.executable is empty, so there is no interpreter to run it; set it to Python's path")
     try:
         child = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", program, *arguments, *import_paths()],
@@ -201,14 +201,16 @@ def kill(address: bytes) -> tuple[float | None, int | None]:
             life = Life.read(fd)
             if life is None:
                 raise ManagerUnavailable(
-                    f"no manager to kill at {os.fsdecode(address)}: its lock file names no process"
+                    f"no manager to kill at {os.fsdecode(address)}: its lock file names no process; "
+                    "if one runs, end it by its pid"
                 )
             if try_lock(fd):
                 break
             _kill_if(life.pid, os.fstat(fd))
             if monotonic() > deadline:
                 raise ManagerTimeout(
-                    f"the manager at {os.fsdecode(address)} (pid {life.pid}) did not end after SIGKILL"
+                    f"the manager at {os.fsdecode(address)} (pid {life.pid}) did not end after SIGKILL; "
+                    "see its state in `ps`: the kernel may wait for a device"
                 )
             sleep(POLL_SECONDS)
     finally:

@@ -456,7 +456,9 @@ class Manager:
             return self.native.attach(segment, index, generation)
         except TypeError as problem:
             numbers = (segment, index, generation)
-            raise errors.InvalidArgument(f"(segment, index, generation) = {numbers!r} cannot be a block") from problem
+            raise errors.InvalidArgument(
+                f"(segment, index, generation) = {numbers!r} cannot be a block; pass the numbers that the sender gave"
+            ) from problem
         except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 
@@ -480,7 +482,9 @@ class Manager:
             return self.native.redeem(segment, index, generation, hold, mark)
         except TypeError as problem:
             numbers = (segment, index, generation, hold, mark)
-            raise errors.InvalidArgument(f"{numbers!r} cannot be the numbers of a ticket") from problem
+            raise errors.InvalidArgument(
+                f"{numbers!r} cannot be the numbers of a ticket; pass a message as it was received"
+            ) from problem
         except (Refused, BlockGone, LockBusy) as problem:
             self._translate(problem)
 

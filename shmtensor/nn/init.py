@@ -54,7 +54,10 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
             raise InvalidArgument(f"negative_slope {slope} not a valid number")
         return math.sqrt(2.0 / (1 + slope**2))
     if nonlinearity not in _GAINS:
-        raise InvalidArgument(f"Unsupported nonlinearity {nonlinearity}")
+        raise InvalidArgument(
+            f"Unsupported nonlinearity {nonlinearity}; "
+            "use 'linear', 'sigmoid', 'tanh', 'relu', 'leaky_relu', 'selu' or 'conv1d' to 'conv_transpose3d'"
+        )
     return _GAINS[nonlinearity]
 
 

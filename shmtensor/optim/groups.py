@@ -35,7 +35,10 @@ def checked_group(group: Any, groups: list[dict[str, Any]], defaults: dict[str, 
         _require_parameter(p)
     for name, default in defaults.items():
         if default is required and name not in group:
-            raise InvalidArgument(f"parameter group didn't specify a value of required optimization parameter {name}")
+            raise InvalidArgument(
+                f"parameter group didn't specify a value of required optimization parameter {name}; "
+                "give it in the group, or to the optimizer"
+            )
         group.setdefault(name, default)
     _require_new(group, groups)
     return group
@@ -73,4 +76,6 @@ def _require_new(group: dict[str, Any], groups: list[dict[str, Any]]) -> None:
                 f"cannot add param group {found} names to the optimizer"
             )
         if not own.isdisjoint(map(id, other["params"])):
-            raise InvalidArgument("some parameters appear in more than one parameter group")
+            raise InvalidArgument(
+                "some parameters appear in more than one parameter group; leave them out of all groups but one"
+            )

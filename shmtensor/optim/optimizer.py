@@ -143,7 +143,9 @@ class Optimizer:
         self.param_groups = []
         groups: list[Any] = list(params)
         if not groups:
-            raise InvalidArgument("optimizer got an empty parameter list")
+            raise InvalidArgument(
+                "optimizer got an empty parameter list; give module.parameters() or a list of tensors"
+            )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 

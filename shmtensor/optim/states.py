@@ -48,13 +48,15 @@ def loaded(given: dict[str, Any], groups: Groups, state: States) -> tuple[States
     saved = deepcopy(given["param_groups"])
     if len(saved) != len(groups):
         raise InvalidArgument(
-            f"loaded state dict has a different number of parameter groups: {len(saved)}, the optimizer {len(groups)}"
+            f"loaded state dict has a different number of parameter groups: {len(saved)}, the optimizer {len(groups)}; "
+            "make the optimizer with the groups it had when it was saved"
         )
     for one, group in zip(saved, groups, strict=True):
         if len(one["params"]) != len(group["params"]):
             raise InvalidArgument(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: "
-                f"{len(one['params'])} parameters, the optimizer's {len(group['params'])}"
+                f"{len(one['params'])} parameters, the optimizer's {len(group['params'])}; "
+                "make it with the parameters it had when it was saved"
             )
     numbers = chain.from_iterable(one["params"] for one in saved)
     params = dict(zip(numbers, chain.from_iterable(group["params"] for group in groups), strict=True))

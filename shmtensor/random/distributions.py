@@ -208,7 +208,8 @@ def normal(
         shape = np.broadcast_shapes(*[one.shape for one in tensors])
     except ValueError:
         raise InvalidArgument(
-            f"means of shape {tensors[0].shape} and deviations of shape {tensors[1].shape} do not go together"
+            f"means of shape {tensors[0].shape} and deviations of shape {tensors[1].shape} do not go together; "
+            "give shapes that broadcast"
         ) from None
     made = empty(shape, dtype=tensors[0].dtype if dtype is None else dtype, shared=shared)
     return normal_(made, mean, std, generator=generator)
@@ -267,7 +268,7 @@ def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None
     _require("geometric_", t, "iufV", "integer and floating-point types")
     pair = 1 - between(p)[0], 0.0
     if pair[0] == 1:
-        raise InvalidArgument(f"p {p!r} is too close to 0: 1 - p is 1")
+        raise InvalidArgument(f"p {p!r} is too close to 0: 1 - p is 1; give a larger one")
     if t.dtype.kind not in "iu":
         _fill(t, "geometric", pair, generator)
         return

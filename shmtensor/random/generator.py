@@ -33,11 +33,11 @@ def number(name: str, value: Any) -> float:
             raise
         if isinstance(value, np.ndarray) and value.size != 1:
             raise InvalidArgument(f"{name} has shape {value.shape}; give a number, such as item() of it") from None
-        raise DTypeError(f"{name} {value!r} is not a number") from None
+        raise DTypeError(f"{name} {value!r} is not a number; give a real number") from None
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise InvalidArgument(f"{name} {value!r} is not finite")
+        raise InvalidArgument(f"{name} {value!r} is not finite; give a finite number")
     return found
 
 
@@ -45,9 +45,13 @@ def interval(low: Any, high: Any) -> tuple[float, float]:
     """Bounds of a uniform distribution. Raises DTypeError, InvalidArgument."""
     a, b = number("low", low), number("high", high)
     if not a <= b:
-        raise InvalidArgument(f"uniform from {low!r} to {high!r}: the lower bound is above the upper one")
+        raise InvalidArgument(
+            f"uniform from {low!r} to {high!r}: the lower bound is above the upper one; give the lower one first"
+        )
     if math.isinf(b - a):
-        raise InvalidArgument(f"uniform from {low!r} to {high!r}: their difference is not finite")
+        raise InvalidArgument(
+            f"uniform from {low!r} to {high!r}: their difference is not finite; give bounds closer to each other"
+        )
     return a, b
 
 
@@ -63,7 +67,7 @@ def rate(lambd: Any) -> tuple[float, float]:
     """The rate of an exponential distribution. Raises DTypeError, InvalidArgument."""
     found = number("lambd", lambd)
     if found <= 0:
-        raise InvalidArgument(f"lambd {lambd!r} is not above 0")
+        raise InvalidArgument(f"lambd {lambd!r} is not above 0; give a number above 0")
     return found, 0.0
 
 
@@ -71,7 +75,7 @@ def spread(median: Any, sigma: Any) -> tuple[float, float]:
     """Median and half width of a Cauchy distribution. Raises DTypeError, InvalidArgument."""
     pair = number("median", median), number("sigma", sigma)
     if pair[1] <= 0:
-        raise InvalidArgument(f"sigma {sigma!r} is not above 0")
+        raise InvalidArgument(f"sigma {sigma!r} is not above 0; give a number above 0")
     return pair
 
 
@@ -79,7 +83,7 @@ def between(p: Any) -> tuple[float, float]:
     """A probability that is neither 0 nor 1. Raises DTypeError, InvalidArgument."""
     found = number("p", p)
     if not 0 < found < 1:
-        raise InvalidArgument(f"p {p!r} is not above 0 and below 1")
+        raise InvalidArgument(f"p {p!r} is not above 0 and below 1; give a number between them")
     return found, 0.0
 
 
@@ -96,7 +100,7 @@ def seed_from(value: Any) -> int:
     try:
         found = integer(value)
     except TypeError:
-        raise DTypeError(f"seed {value!r} is not an integer") from None
+        raise DTypeError(f"seed {value!r} is not an integer; give one") from None
     if not _LEAST_SEED <= found <= _MOST_SEED:
         raise InvalidArgument(f"seed {found} has more than 64 bits; give one from {_LEAST_SEED} to {_MOST_SEED}")
     return found & _MOST_SEED

@@ -166,9 +166,9 @@ def _count(name: str, value: Any) -> int:
     try:
         found = integer(value)
     except TypeError:
-        raise DTypeError(f"{name} {value!r} is not an integer") from None
+        raise DTypeError(f"{name} {value!r} is not an integer; give one") from None
     if found < 0:
-        raise InvalidArgument(f"{name} {found} is negative")
+        raise InvalidArgument(f"{name} {found} is negative; give one from 0")
     return found
 
 
@@ -186,11 +186,14 @@ def _weights(doing: str, weights: Array, axes: tuple[int, ...]) -> NDArray[np.fl
         )
     found = np.atleast_2d(weights).astype(np.float64)
     if not (np.isfinite(found) & (found >= 0)).all():
-        raise InvalidArgument(f"{doing}: a weight is negative or not finite")
+        raise InvalidArgument(f"{doing}: a weight is negative or not finite; give finite ones from 0")
     with np.errstate(over="ignore"):
         sums = found.sum(axis=1)
     if not ((sums > 0) & np.isfinite(sums)).all():
-        raise InvalidArgument(f"{doing}: the weights of a distribution are all 0, or their sum is not finite")
+        raise InvalidArgument(
+            f"{doing}: the weights of a distribution are all 0, or their sum is not finite; "
+            "give one above 0 at least, and smaller ones"
+        )
     return found
 
 

@@ -71,7 +71,7 @@ def shape_from(sizes: tuple[Any, ...], itemsize: int) -> tuple[tuple[int, ...], 
         if type(size) is not int:
             return shape_from(_integers(sizes), itemsize)
         if size < 0:
-            raise InvalidArgument(f"sizes must not be negative: {sizes}")
+            raise InvalidArgument(f"sizes must not be negative: {sizes}; give sizes from 0")
         nbytes *= size
         # Other axes count even if one is empty, as in NumPy.
         bound *= size or 1

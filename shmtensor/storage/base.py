@@ -380,7 +380,9 @@ class StorageBase:
                 storages over the same memory.
         """
         if not isinstance(other, StorageBase):
-            raise DTypeError(f"cannot swap a {type(self).__name__} with a {type_name(other)}")
+            raise DTypeError(
+                f"cannot swap a {type(self).__name__} with a {type_name(other)}; give a storage of the same type"
+            )
         require_same(self._dtype, other._dtype, other._describe())
         if self is other:
             return self
@@ -450,7 +452,10 @@ class StorageBase:
             block = allocate(root.nbytes)
             with moving:
                 if root.nbytes > block.nbytes:
-                    raise InvalidArgument(f"another thread resized {root._describe()} while it was being shared")
+                    raise InvalidArgument(
+                        f"another thread resized {root._describe()} while it was being shared; "
+                        "share it again, and resize it afterwards"
+                    )
                 if not root.is_shared():  # another thread may have been quicker
                     np.copyto(block.array(root._dtype, root._flat.shape), root._flat)
                     root._move_to_block(block, kind)

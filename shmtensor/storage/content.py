@@ -83,7 +83,10 @@ class Content(StorageBase):
             else:
                 target[...] = value._flat if isinstance(value, StorageBase) else value
         except OverflowError as error:
-            raise InvalidArgument(f"{value!r} does not fit into {self._dtype.name}: {error}") from error
+            raise InvalidArgument(
+                f"{value!r} does not fit into {self._dtype.name}: {error}; "
+                "give a number in its range, or use another type"
+            ) from error
         except (TypeError, ValueError) as error:
             raise unfit(value, self._dtype, error) from error
 
@@ -148,7 +151,8 @@ class Content(StorageBase):
         width = cls._dtype.itemsize
         if raw.size % width:
             raise InvalidArgument(
-                f"{raw.size} bytes are not a whole number of {cls._dtype.name} elements of {width} bytes"
+                f"{raw.size} bytes are not a whole number of {cls._dtype.name} elements of {width} bytes; "
+                f"give a multiple of {width} bytes"
             )
         if allocator is not None:
             raw = lease(allocator, data, raw.size)
@@ -333,7 +337,10 @@ class Content(StorageBase):
             InvalidArgument: another kind of device.
         """
         if device is not None and not str(device).startswith("cuda"):
-            raise InvalidArgument(f"memory is pinned for copies to a GPU, and not to device {str(device)!r}")
+            raise InvalidArgument(
+                f"memory is pinned for copies to a GPU, and not to device {str(device)!r}; "
+                "leave the device out, or give a GPU"
+            )
         if self.is_pinned():
             return self
         block, kind = shared_block(self._region)
@@ -367,5 +374,6 @@ class Content(StorageBase):
             return weakref.finalize(owner, function, *arguments)
         except TypeError as error:
             raise DTypeError(
-                f"the memory belongs to a {type_name(owner)}, which has no weak references: {error}"
+                f"the memory belongs to a {type_name(owner)}, which has no weak references: {error}; "
+                "give memory of an object that has them"
             ) from error

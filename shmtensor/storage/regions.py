@@ -239,7 +239,9 @@ def flat_values(content: Any, dtype: NumpyType) -> NDArray[Any]:
         if values.dtype != dtype:
             require_supported(values.dtype)
     except OverflowError as error:
-        raise InvalidArgument(f"a value does not fit into {dtype.name}: {error}") from error
+        raise InvalidArgument(
+            f"a value does not fit into {dtype.name}: {error}; give numbers in its range, or use another type"
+        ) from error
     except (TypeError, ValueError) as error:
         if isinstance(error, DTypeError):
             raise

@@ -98,7 +98,10 @@ class Streams(StorageBase):
         count = _count_in(file)
         size, rest = divmod(count * width, own)
         if rest or width <= 0:
-            raise InvalidArgument(f"{count} elements of {width} bytes are no elements of {cls._dtype.name}")
+            raise InvalidArgument(
+                f"{count} elements of {width} bytes are no elements of {cls._dtype.name}; "
+                "give the element_size with which they were written"
+            )
         raw = _read(file, element_count(size, cls._dtype) * own)  # before memory is taken for what may not be there
         storage = cls(size)
         put_bytes(storage._flat, _little(raw, width))
@@ -107,7 +110,10 @@ class Streams(StorageBase):
     def _width(self, element_size: int | None) -> int:
         width = self._dtype.itemsize if element_size is None else _whole(element_size)
         if width <= 0 or self.nbytes % width:
-            raise InvalidArgument(f"{self._describe()} has {self.nbytes} bytes, no whole elements of {width} bytes")
+            raise InvalidArgument(
+                f"{self._describe()} has {self.nbytes} bytes, no whole elements of {width} bytes; "
+                "give another element_size"
+            )
         return width
 
 
@@ -115,7 +121,9 @@ def _whole(element_size: Any) -> int:
     try:
         return integer(element_size)
     except TypeError:
-        raise InvalidArgument(f"element_size {element_size!r} is not a number of bytes") from None
+        raise InvalidArgument(
+            f"element_size {element_size!r} is not a number of bytes; give an integer from 1, or None"
+        ) from None
 
 
 def _write(file: IO[bytes], data: memoryview) -> None:

@@ -291,12 +291,17 @@ class Store(RingObject):
         key = keys[result.which]
         if result.status == STORE_EXISTS:
             if present == STORE_REPLACE or self._native.stat(key) is None:
-                raise NameTaken(f"the key {key!r} of {self._called} is reserved: somebody creates its object")
+                raise NameTaken(
+                    f"the key {key!r} of {self._called} is reserved: somebody creates its object; "
+                    "wait for it with get(timeout=), or choose another key"
+                )
             raise NameTaken(
                 f"{self._called} has an object {key!r} already; replace=True (--replace) puts the next version"
             )
         if result.status == STORE_NOT_RESERVED:
-            raise NameTaken(f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile")
+            raise NameTaken(
+                f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile; create it again"
+            )
         what = repr(key) if len(keys) == 1 else f"{len(keys)} objects ({key!r}, ...)"
         raise QuotaExceeded(self._shortage(f"{what} of {size(result.nbytes)}", result.status == STORE_TOO_LARGE))
 
@@ -519,13 +524,17 @@ class Store(RingObject):
         """
         expires = None if ttl is None else 0 if ttl == float("inf") else _expiry(ttl)
         if not self._native.touch(key, expires, pin):
-            raise ObjectNotFound(f"no object {key!r} is in {self._called}")
+            raise ObjectNotFound(
+                f"no object {key!r} is in {self._called}; put it first, or see keys() for what there is"
+            )
 
     def stat(self, key: str) -> ObjectStats:
         """Return what is known of the object of a key. Raises ObjectNotFound. Does not block."""
         found = self._stat(key)
         if found is None:
-            raise ObjectNotFound(f"no object {key!r} is in {self._called}")
+            raise ObjectNotFound(
+                f"no object {key!r} is in {self._called}; put it first, or see keys() for what there is"
+            )
         return found
 
     def _stat(self, key: str) -> ObjectStats | None:
@@ -632,7 +641,10 @@ class Store(RingObject):
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
         if not reserved:
-            raise NameTaken(f"{self._called} has an object {key!r} already, or somebody creates it")
+            raise NameTaken(
+                f"{self._called} has an object {key!r} already, or somebody creates it; "
+                "delete it, or choose another key"
+            )
         return reserved
 
 

@@ -135,14 +135,19 @@ class Listening(Link):
                 "opened anew"
             )
         if known is not None and known.peer is not None:
-            raise handshake.RefusedNow("another end with this name is connected, or was until a moment ago")
+            raise handshake.RefusedNow(
+                "another end with this name is connected, or was until a moment ago; close it, or choose another name"
+            )
         if known is not None and incarnation < known.row.incarnation and self._is_new(known):
             raise handshake.RefusedNow("an end with this name has begun anew, and this HELLO may be older")
         if known is not None:
             self._drop(known)
         row = self._free_row()
         if row is None:
-            raise handshake.Refused(f"this channel has {len(self.streams)} sessions, as many as max_peers allows")
+            raise handshake.Refused(
+                f"this channel has {len(self.streams)} sessions, as many as max_peers allows; "
+                "close some ends, or open the channel with a larger max_peers"
+            )
         self.end.state.sessions += 1
         row.begin(self.end.state.sessions, session, incarnation, Row.NAMED if named else 0)
         stream = self.streams[session] = Stream(self, row)
@@ -263,10 +268,14 @@ def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, int]:
         incarnation, received, number = hello["incarnation"], hello["received"], hello["number"]
         named, timeout = hello["named"], hello["timeout"]
     except (KeyError, TypeError, ValueError):
-        raise handshake.Refused("HELLO lacks something, or has it in another form") from None
+        raise handshake.Refused(
+            "HELLO lacks something, or has it in another form; use the same version of shmtensor on both sides"
+        ) from None
     sound = len(session) == _ID_BYTES and isinstance(named, bool) and isinstance(timeout, float) and timeout >= 0.1
     for value in (incarnation, received, number):
         sound = sound and type(value) is int and 0 <= value < 2**63
     if not sound:
-        raise handshake.Refused("HELLO has a value that is not possible")
+        raise handshake.Refused(
+            "HELLO has a value that is not possible; use the same version of shmtensor on both sides"
+        )
     return session, incarnation, named, number

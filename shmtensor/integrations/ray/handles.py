@@ -90,7 +90,10 @@ def open_handle(data: bytes) -> Any:
             place = Place(*parts[_PLACE:])
         group, address = Group(parts[1], int(parts[2])), Address(*parts[_FIRST:_PLACE])
     except (TypeError, ValueError, LookupError, AttributeError, MessageDamaged) as problem:
-        raise InvalidArgument(f"{type_name(data)} {data!r:.60} is not the bytes of a handle: {problem}") from None
+        raise InvalidArgument(
+            f"{type_name(data)} {data!r:.60} is not the bytes of a handle: {problem}; "
+            "pass what the sender's handle() returned"
+        ) from None
     if group == own_group():
         return place.open()
     with Connection(address) as connection:

@@ -99,7 +99,10 @@ class Place:
                 block = segment, index, generation
             return cls(block, kind, str(document["dtype"]), offset, size, stride)
         except (LookupError, TypeError, ValueError):
-            raise InvalidArgument(f"{document!r} does not describe a tensor in shared memory") from None
+            raise InvalidArgument(
+                f"{document!r} does not describe a tensor in shared memory; "
+                "use the same version of shmtensor on both sides"
+            ) from None
 
 
 def place_of(tensor: Tensor, may_copy: bool = True) -> tuple[Place, Block | None]:

@@ -79,7 +79,9 @@ def place_of(tensor: Any, may_copy: bool = True) -> tuple[TorchPlace, Block | No
         OutOfMemory, ManagerError: as `share_tensor_`.
     """
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
-        raise InvalidArgument(f"a {type_name(tensor)} of layout {tensor.layout} is not a dense torch.Tensor")
+        raise InvalidArgument(
+            f"a {type_name(tensor)} of layout {tensor.layout} is not a dense torch.Tensor; convert it with to_dense()"
+        )
     if tensor.device.type != "cpu":
         raise InvalidArgument(f"a tensor on device {tensor.device} is not in the processor's memory; return its cpu()")
     width = tensor.element_size()

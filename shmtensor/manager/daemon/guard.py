@@ -35,7 +35,9 @@ def open_log(address: bytes) -> str:
     try:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as problem:
-        raise ManagerUnavailable(f"cannot write the log {shown}: {problem.strerror}") from None
+        raise ManagerUnavailable(
+            f"cannot write the log {shown}: {problem.strerror}; choose a file that this user may write"
+        ) from None
     os.dup2(log, 2)
     os.close(log)
     return shown

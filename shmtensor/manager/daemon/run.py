@@ -79,7 +79,10 @@ def _take_role(role: Role) -> None:
                 f"otherwise end it (`kill -KILL {lost}`)"
             )
         if monotonic() > deadline or (not is_served and os.path.exists(role.address) and answers(role.address)):
-            raise AlreadyRunning(f"a manager already runs at {shown}")
+            raise AlreadyRunning(
+                f"a manager already runs at {shown}; "
+                "use it, stop it with `shmtensor-manager stop`, or choose another address"
+            )
         sleep(POLL_SECONDS)
 
 
@@ -99,7 +102,10 @@ def _claim(lock: int, role: Role) -> int | None:
         if is_still(path, found):
             remove(path)
         os.close(lock)
-        raise ManagerUnavailable(f"cannot write the lock file {os.fsdecode(path)}: {problem.strerror}") from None
+        raise ManagerUnavailable(
+            f"cannot write the lock file {os.fsdecode(path)}: {problem.strerror}; "
+            "free space there, or choose another directory"
+        ) from None
     # A manager that ends unlinks the file: what we locked must still be the file at the path.
     if not is_still(path, found):
         return None
@@ -478,7 +484,9 @@ def _listen(role: Role) -> None:
     except ManagerUnavailable as problem:
         refused = problem
     if not is_still(addresses.lock_path(role.address), os.fstat(role.lock)):
-        raise AlreadyRunning(f"the lock file of {os.fsdecode(role.address)} was removed while the manager started")
+        raise AlreadyRunning(
+            f"the lock file of {os.fsdecode(role.address)} was removed while the manager started; start it again"
+        )
     if refused is not None:
         raise refused
 

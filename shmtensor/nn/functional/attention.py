@@ -192,7 +192,10 @@ def multi_head_attention_forward(
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     length, batch, width = query.shape
     if width != embed_dim_to_check or width % num_heads:
-        raise InvalidArgument(f"multi_head_attention_forward of embeddings of {width} with {num_heads} heads")
+        raise InvalidArgument(
+            f"multi_head_attention_forward of embeddings of {width} with {num_heads} heads; "
+            "give a number of heads that divides it"
+        )
     if is_causal and key_padding_mask is None and not need_weights:
         attn_mask = None
     else:

@@ -49,7 +49,10 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Raises InvalidArgument: channels that the groups do not divide, or fewer than three axes.
     """
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups:
-        raise InvalidArgument(f"channel_shuffle with {groups} groups of a tensor of shape {input.shape}")
+        raise InvalidArgument(
+            f"channel_shuffle with {groups} groups of a tensor of shape {input.shape}; "
+            "give a number that divides its channels"
+        )
     samples, channels, *rest = input.shape
     return input.reshape(samples, groups, channels // groups, *rest).transpose(1, 2).reshape(input.shape)
 

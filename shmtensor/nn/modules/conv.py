@@ -93,7 +93,7 @@ def _require(
         if padding not in ("same", "valid"):
             raise InvalidArgument(f"Invalid padding string {padding!r}, should be one of 'same', 'valid'")
         if padding == "same" and any(step != 1 for step in stride):
-            raise InvalidArgument("padding='same' is not supported for strided convolutions")
+            raise InvalidArgument("padding='same' is not supported for strided convolutions; give numbers, or stride 1")
     if padding_mode not in _MODES:
         raise InvalidArgument(f"padding_mode must be one of {_MODES}, but got padding_mode={padding_mode!r}")
 

@@ -388,7 +388,7 @@ class RNNCell(RNNCellBase):
         Raises InvalidArgument: shapes that do not fit, or another nonlinearity.
         """
         if self.nonlinearity not in ("tanh", "relu"):
-            raise InvalidArgument(f"Unknown nonlinearity: {self.nonlinearity}")
+            raise InvalidArgument(f"Unknown nonlinearity: {self.nonlinearity}; use 'tanh' or 'relu'")
         return self._step(f"RNN_{self.nonlinearity.upper()}", input, None if hx is None else (hx,), 1)[0]
 
 
