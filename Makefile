@@ -5,31 +5,15 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format docs wheel test-wheel release clean check-tools native
 
+# What stands behind two number signs after a target is its line in `make help`; behind them and an @, the name of a group.
 help:
-	@echo "make demo      train two networks and word vectors in shared memory with several processes; draws into examples/output"
-	@echo "make test      build, install, try each feature: some minutes"
-	@echo "make test-all  after that the rest: every case, hundreds of kills, native programs, models, types"
-	@echo "make test-cpython: the interpreter's own tests of multiprocessing; METHODS=\"fork spawn forkserver\" KINDS=\"processes manager threads other\""
-	@echo "make bench     compare with the standard library, torch, faster-fifo, Ray, iceoryx2, gensim, SPDL and Grain; prints and draws"
-	@echo "make model     the explicit-state models, with and without each safeguard"
-	@echo "make stress    native stress for SECONDS=60; make sanitize: the same under ASan, UBSan and TSan"
-	@echo "make kills     KILLS=1000 random kills of producers and consumers on one queue, with checksums"
-	@echo "make manager-kills: the manager killed at each line of its code, one a run (about 15 minutes)"
-	@echo "make storm     STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of them of the manager; RESTARTS=0 of it on purpose; SEED=n; an audit"
-	@echo "make channel-storm: a channel between two groups under CHANNEL_KILLS=1000 kills of everything and as many resets; TESTFLAGS=--namespaces (root)"
-	@echo "make channel-model: how fast channels are on networks of several kinds, by a model and as measured (root)"
-	@echo "make soak      MINUTES=10 of the same traffic without kills, or of some ROLES='keeper keeper' of it; memory, descriptors, mappings sampled and drawn"
-	@echo "make fuzz      FUZZ_RUNS=1000000 inputs to the decoders under libFuzzer, FUZZ_MESSAGES=100000 to a live manager (clang)"
-	@echo "make torch-ops torch's database of operations: how many samples agree (NAMES=...; GRAD=1: gradients; TESTFLAGS='--show 2')"
-	@echo "make test-torch-programs: programs for torch and expressions with its names, run with shmtensor and with torch"
-	@echo "make test-cluster: installs Ray, Dask and torch, runs the tests of their integrations and the examples with clusters"
-	@echo "make test-gpu: on a GPU: the tests of GPUs, and the benchmarks beside torch's sharing; CUPY=cupy-cuda13x for CUDA 13"
-	@echo "make array-api SUITE=checkout: the array API's public suite, array-api-tests"
-	@echo "make lint      ruff, mypy --strict, clang-format; make tidy: clang-tidy (.clang-tidy) over TIDY=native/*/*.cpp, some minutes"
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.examples
+##@ First steps (each does all its set-up)
+demo: $(VENV)/.examples  ## train two networks and word vectors in shared memory; pictures in examples/output (1 min)
 	$(BIN)/python examples/hogwild.py
 	$(BIN)/python examples/hogwild_cnn.py
 	$(BIN)/python examples/word2vec_hogwild.py
@@ -39,22 +23,24 @@ JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
 # Compiled modules are kept, also where the environment says not to: tests start thousands of processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath build/bytecode) $(BIN)/python -m pytest
-test: $(VENV)/.test
+test: $(VENV)/.test  ## build, install and try each feature (6 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 
-test-all: test $(VENV)/.test-all native
+test-all: test $(VENV)/.test-all native  ## after `test` the rest: every case, kills, native programs, models, types (12 min)
 	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(PYTEST) -n $(JOBS) --dist worksteal -m exhaustive $(TESTFLAGS)
 
+##@ Models, and the interpreter's own tests
 # Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
 METHODS ?= fork spawn forkserver
 KINDS ?= processes other manager threads
-test-cpython: $(VENV)/.install
+test-cpython: $(VENV)/.install  ## the interpreter's own tests of multiprocessing; METHODS="fork spawn" KINDS="processes threads"
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --upgrade --target $(VENV)/cpython .
 	PYTHONPATH=$(abspath $(VENV)/cpython) $(BIN)/python tests/cpython/run.py --methods $(METHODS) --kinds $(KINDS) $(TESTFLAGS)
 
-model: check-tools
+model: check-tools  ## the explicit-state models, with and without each safeguard (4 min)
 	$(PYTHON) native/model/run.py
 
+##@ Building
 # ------------------------------------------------------------------------------------------------------------ building
 check-tools:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -75,7 +61,7 @@ $(VENV)/.install: $(VENV)/.tools pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.examples $(VENV)/.test $(VENV)/.test-all $(VENV)/.dev $(VENV)/.cluster: $(VENV)/.%: $(VENV)/.install
+$(VENV)/.examples $(VENV)/.test $(VENV)/.test-all $(VENV)/.dev $(VENV)/.cluster $(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(VENV)/.install
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[$(EXTRAS)]"
 	@touch $@
 $(VENV)/.examples: EXTRAS = examples
@@ -83,17 +69,20 @@ $(VENV)/.test: EXTRAS = test,examples
 $(VENV)/.test-all: EXTRAS = test-all
 $(VENV)/.dev: EXTRAS = dev
 $(VENV)/.cluster: EXTRAS = test,examples,ray,dask
+$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.release: EXTRAS = release
 
-native: build/native/.built
+native: build/native/.built  ## the native tests, into build/native (2 min)
 build/native/.built: $(VENV)/.tools $(NATIVE)
 	$(CMAKE) -S . -B build/native >/dev/null
 	$(BIN)/cmake --build build/native
 	@touch $@
 
+##@ Kills, stress and longer runs
 # -------------------------------------------------------------------------------------------------------- longer runs
 SECONDS ?= 60
 KILLS ?= 1000
-stress: native
+stress: native  ## native stress for SECONDS=60, and KILLS=1000 kills of each structure
 	build/native/failpoints
 	build/native/reach
 	build/native/graph
@@ -103,11 +92,11 @@ stress: native
 	build/native/stress $(SECONDS)
 	for structure in ring cast store sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
 
-kills: $(VENV)/.test native
+kills: $(VENV)/.test native  ## KILLS=1000 random kills of producers and consumers on one queue, with checksums
 	build/native/ring storm $(KILLS)
 	SHMTENSOR_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/kills/test_queue_kills.py
 
-manager-kills: $(VENV)/.test
+manager-kills: $(VENV)/.test  ## the manager killed at each line of its code, one a run (15 min)
 	$(BIN)/python tests/kills/manager_kills.py --seed $(SEED)
 
 STORM_KILLS ?= 2000
@@ -116,32 +105,32 @@ RESTARTS ?= 0
 SEED ?= 0
 MINUTES ?= 10
 PACE ?= 0.004
-storm: $(VENV)/.test
+storm: $(VENV)/.test  ## STORM_KILLS=2000 kills of everything, MANAGER_KILLS=200 of the manager; RESTARTS=0; SEED=n; an audit
 	PYTHONPATH=tests $(BIN)/python -m storm --kills $(STORM_KILLS) --manager-kills $(MANAGER_KILLS) --restarts $(RESTARTS) --seed $(SEED) --report docs/reports/storm.md
 
 CHANNEL_KILLS ?= 1000
-channel-storm: $(VENV)/.test
+channel-storm: $(VENV)/.test  ## CHANNEL_KILLS=1000 kills and as many resets of a channel; TESTFLAGS=--namespaces (root)
 	$(BIN)/python tests/channel/channel_storm.py --kills $(CHANNEL_KILLS) --resets $(CHANNEL_KILLS) $(TESTFLAGS)
 
 # Against a network of namespaces, so that it needs root.
-channel-model: $(VENV)/.test
+channel-model: $(VENV)/.test  ## how fast channels are on networks of several kinds, by a model and measured (root)
 	$(BIN)/python tests/channel/channel_model.py $(TESTFLAGS)
 
 # malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
-soak: $(VENV)/.test
+soak: $(VENV)/.test  ## MINUTES=10 of the storm's traffic without kills; memory, descriptors, mappings sampled and drawn
 	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --pace $(PACE) $(if $(ROLES),--roles $(ROLES)) --picture docs/reports/soak.png --samples build/soak
 
 # The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
 # that was built with its shared library.
 FUZZ_RUNS ?= 1000000
 FUZZ_MESSAGES ?= 100000
-fuzz: $(VENV)/.test
+fuzz: $(VENV)/.test  ## FUZZ_RUNS=1000000 inputs to the decoders, FUZZ_MESSAGES=100000 to a live manager (clang)
 	$(CMAKE) -S . -B build/fuzz -DSHMTENSOR_MODULE=ON -DSHMTENSOR_NATIVE_TESTS=OFF -DSHMTENSOR_FUZZ=ON \
 	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
 	$(BIN)/cmake --build build/fuzz
 	$(BIN)/python tests/fuzz/run.py --driver build/fuzz/driver --runs $(FUZZ_RUNS) --messages $(FUZZ_MESSAGES)
 
-sanitize: $(VENV)/.tools
+sanitize: $(VENV)/.tools  ## `stress` under ASan, UBSan and TSan (SECONDS=10 KILLS=200: 6 min)
 	$(CMAKE) -S . -B build/asan -DSHMTENSOR_SANITIZE=address,undefined >/dev/null
 	$(BIN)/cmake --build build/asan
 	$(CMAKE) -S . -B build/tsan -DSHMTENSOR_SANITIZE=thread >/dev/null
@@ -158,12 +147,13 @@ sanitize: $(VENV)/.tools
 	build/tsan/ring threads $(SECONDS)
 	build/tsan/sync threads $(SECONDS)
 
+##@ Speed, and other libraries
 # The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
 # A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
 PEERS ?= faster-fifo iceoryx2 ray gensim spdl-core grain redis hiredis lmdb
-bench: native
+bench: native  ## compare with the standard library, torch, Ray and others; prints and draws (an hour)
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(BENCH_VENV)/bin/python -m pip install --quiet numpy matplotlib
@@ -175,24 +165,25 @@ bench: native
 # torch's own database of operations as the judge; NAMES chooses some; of gradients with GRAD=1, second ones with GRAD=2.
 NAMES ?=
 GRAD ?= 0
-torch-ops: $(VENV)/.test
+torch-ops: $(VENV)/.test  ## torch's database of operations: how many samples agree; NAMES=...; GRAD=1: gradients
 	$(BIN)/python -m pip install --quiet "$(TORCH)" expecttest
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -P -m torch_ops --grad $(GRAD) $(NAMES) $(TESTFLAGS)
 
 # Programs for torch, as tutorials have them, whose text is run once with each library.
-test-torch-programs: $(VENV)/.test
+test-torch-programs: $(VENV)/.test  ## programs for torch, run with shmtensor and with torch (2 min)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pytest tests/test_torch_programs.py tests/test_torch_names.py $(TESTFLAGS)
 
 # Clusters of Ray and Dask on this machine; TORCH= leaves torch's tensors out.
-test-cluster: $(VENV)/.cluster
+test-cluster: $(VENV)/.cluster  ## install Ray, Dask and torch; their integrations and the examples with clusters (3 min)
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet "$(TORCH)")
 	$(PYTEST) tests/integrations/test_ray.py tests/integrations/test_ray_fetching.py tests/integrations/test_ray_hosts.py tests/integrations/test_dask.py \
 	  tests/test_cluster_examples.py $(TESTFLAGS)
+	$(PYTEST) tests/test_snippets.py -m "ray or dask" $(TESTFLAGS)
 
 # On a machine with a GPU; CUPY is the package for its driver's CUDA. What the tests run against elsewhere is in memory.
 CUPY ?= cupy-cuda12x
-test-gpu: $(VENV)/.test
+test-gpu: $(VENV)/.test  ## on a GPU: the tests of GPUs, and the benchmarks; CUPY=cupy-cuda13x for CUDA 13
 	$(BIN)/python -m pip install --quiet "$(CUPY)" $(if $(TORCH),"$(TORCH)")
 	$(BIN)/python -c 'import sys, shmtensor as st; sys.exit(st.cuda.status() or 0)'
 	$(PYTEST) tests/gpu $(TESTFLAGS)
@@ -201,28 +192,49 @@ test-gpu: $(VENV)/.test
 # The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
 SUITE ?= array-api-tests
 EXAMPLES ?= 20
-array-api: $(VENV)/.test
+array-api: $(VENV)/.test  ## the array API's public suite; SUITE=checkout of array-api-tests
 	@test -d $(SUITE)/array_api_tests || { echo "SUITE=$(SUITE) is no checkout of array-api-tests" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet "ndindex>=1.8" pytest-json-report
 	cd $(SUITE) && ARRAY_API_TESTS_MODULE=shmtensor.array_api $(abspath $(BIN))/python -m pytest -q --disable-warnings --tb=no -rf \
 	  -p no:cacheprovider --max-examples $(EXAMPLES) array_api_tests
 
+##@ Quality
 # ------------------------------------------------------------------------------------------------------------- quality
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format (1 min)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror native/*/*.?pp
 
 TIDY ?= $(wildcard native/*/*.cpp)
-tidy: $(VENV)/.dev
+tidy: $(VENV)/.dev  ## clang-tidy over TIDY=native/*/*.cpp (8 min)
 	$(CMAKE) -S . -B build/tidy -DSHMTENSOR_MODULE=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
 	printf '%s\n' $(TIDY) | xargs -n 1 -P $(shell nproc) $(BIN)/clang-tidy -p build/tidy --quiet --warnings-as-errors='*'
 
-format: $(VENV)/.dev
+format: $(VENV)/.dev  ## let ruff and clang-format change the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i native/*/*.?pp
 
-clean:
+# The site, from the documents, the docstrings and the code (tools/build_site.py); LINKS=1 asks whether other sites' pages are there.
+docs: $(VENV)/.docs  ## build the documentation site into build/site/html; a warning is an error (2 min); LINKS=1
+	$(BIN)/python tools/build_site.py build/site $(if $(LINKS),--links)
+
+##@ Packages
+# A wheel and the sdist, as a release has them; the wheel gets the tag of the oldest system that it runs on.
+wheel: $(VENV)/.release  ## build sdist and wheel into dist, checked and with its platform's tag (2 min)
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --quiet --outdir build/wheel .
+	$(BIN)/python -m auditwheel repair --wheel-dir dist build/wheel/*.whl
+	cp build/wheel/*.tar.gz dist
+	$(BIN)/python -m twine check --strict dist/*
+
+# The suite against the installed wheel, from a copy of the repository without the package's sources.
+test-wheel: $(VENV)/.release  ## install dist's wheel into a new environment and run the tests against it (8 min)
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/test_wheel.py --python "$(PYTHON)" dist build/wheel-test -- -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
+
+release: $(VENV)/.release  ## check that version, changelog, tag, documents and packages agree; says what to publish
+	$(BIN)/python tools/release.py
+
+clean:  ## remove what was built, and the environments
 	rm -rf build $(VENV) $(BENCH_VENV) shmtensor/_native*.so examples/output .pytest_cache .mypy_cache .ruff_cache

@@ -1,5 +1,8 @@
 """Settings of the documentation site, which `make docs` builds (tools/build_site.py puts its sources together)."""
 
+import re
+from typing import Any
+
 import shmtensor
 from shmtensor._tensor import dispatch
 
@@ -30,3 +33,18 @@ html_show_sourcelink = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp"
 linkcheck_timeout = 20
+
+
+def plain(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with `names`: `zero_` and `|x|` mean what they say there, and nothing to docutils."""
+    for at, line in enumerate(lines):
+        field = re.match(r"\s*:[^:]*:", line)
+        start = field.end() if field else 0
+        parts = re.split(r"(`+[^`]*`+)", line[start:])
+        for i in range(0, len(parts), 2):
+            parts[i] = re.sub(r"(?<=\w)_(?!\w)|(?<!\\)\|", r"\\\g<0>", parts[i])
+        lines[at] = line[:start] + "".join(parts)
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", plain, priority=900)  # after napoleon

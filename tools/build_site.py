@@ -94,7 +94,7 @@ def main() -> int:
     sources, html = options.folder / "sources", options.folder / "html"
     gather(sources)
     builder = ["-b", "linkcheck"] if options.links else ["-b", "html"]
-    arguments = [*builder, "-q", "-W", "--keep-going", "-j", "2", "-d", str(options.folder / "doctrees"), str(sources)]
+    arguments = [*builder, "-q", "-W", "--keep-going", "-d", str(options.folder / "doctrees"), str(sources)]
     status: int = build_main([*arguments, str(options.folder / "links" if options.links else html)])
     if status == 0 and not options.links:
         lacking = missing_names(html)

@@ -1,0 +1,64 @@
+"""Installs a wheel into a new environment and runs the tests against it, where the package's sources are not.
+
+python tools/test_wheel.py dist build/wheel-test -- -m "not exhaustive" -n 3
+
+The folder gets an environment and a copy of what the tests read: tests, examples, documents, but neither shmtensor/ nor
+native/. No compiler, no headers and no make are needed, so this may run in a bare image with Python alone; tests of what is
+absent are skipped. Arguments after `--` are pytest's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("tests", "examples", "benchmarks", "docs", "tools")
+FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "CMakeLists.txt", "pyproject.toml")
+EXTRAS = "test,examples"
+
+
+def run(*command: str | Path, **how: object) -> None:
+    subprocess.run([str(one) for one in command], check=True, **how)  # type: ignore[call-overload]
+
+
+def wheel_for(python: str, dist: Path) -> Path:
+    """The wheel of a folder for an interpreter."""
+    show = "import sys, sysconfig; print('cp%d%d' % sys.version_info[:2] + sys.abiflags.replace('d', ''))"
+    tag = subprocess.check_output([python, "-c", show], text=True).strip()
+    found = sorted(dist.glob(f"shmtensor-*-cp3*-{tag}-*.whl"))
+    if len(found) != 1:
+        raise SystemExit(f"{dist} has {len(found)} wheels for {tag}, not one; run `make wheel PYTHON={python}` first")
+    return found[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the tests against an installed wheel.")
+    parser.add_argument("dist", type=Path, help="folder with the wheel")
+    parser.add_argument("folder", type=Path, help="folder of the environment and the tests; it is made anew")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter (default: this one)")
+    parser.add_argument("arguments", nargs="*", help="of pytest, after --")
+    options = parser.parse_args()
+    wheel = wheel_for(options.python, options.dist)
+    folder = options.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / "suite" / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    for name in FILES:
+        shutil.copyfile(ROOT / name, folder / "suite" / name)
+    run(options.python, "-m", "venv", folder / "environment")
+    python = folder / "environment" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--upgrade", "pip")
+    run(python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", f"{wheel.resolve()}[{EXTRAS}]")
+    where = "import shmtensor; print(shmtensor.__version__, shmtensor.__file__)"
+    print(subprocess.check_output([python, "-P", "-c", where], text=True), end="", flush=True)
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.call([python, "-P", "-m", "pytest", *options.arguments], cwd=folder / "suite", env=environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
