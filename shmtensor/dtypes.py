@@ -244,7 +244,7 @@ def _dtype_named(name: str) -> DType:
 
 DEFAULT: Final[NumpyType] = np.dtype(np.float32)
 """The type of a bare Storage, and of a bare Tensor unless the default is changed, as in TH and torch."""
-default = DEFAULT
+default: NumpyType = DEFAULT
 """The type of new tensors of floating-point numbers; `set_default_dtype` changes it."""
 
 

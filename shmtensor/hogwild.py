@@ -11,7 +11,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -36,6 +36,33 @@ _LINE = 8  # numbers of 8 bytes in a line of a processor's cache, which processe
 # -- starting processes -----------------------------------------------------------------------------------------------
 
 
+@overload
+def run(
+    train: Callable[..., Any],
+    args: Sequence[Any] = (),
+    processes: int | None = None,
+    *,
+    start_method: str = "spawn",
+    join: Literal[True] = True,
+) -> None: ...
+@overload
+def run(
+    train: Callable[..., Any],
+    args: Sequence[Any] = (),
+    processes: int | None = None,
+    *,
+    start_method: str = "spawn",
+    join: Literal[False],
+) -> ProcessContext: ...
+@overload
+def run(
+    train: Callable[..., Any],
+    args: Sequence[Any] = (),
+    processes: int | None = None,
+    *,
+    start_method: str = "spawn",
+    join: bool,
+) -> ProcessContext | None: ...
 def run(
     train: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -126,7 +153,7 @@ class Counter:
     """
 
     def __init__(self, value: int = 0) -> None:
-        self.tensor = wrap(np.zeros(1, np.int64)).share_memory_()
+        self.tensor: Tensor = wrap(np.zeros(1, np.int64)).share_memory_()
         atomics.store(self.tensor, 0, require_integer("value", value, refusal=DTypeError))
 
     def add(self, n: int = 1) -> int:
@@ -222,7 +249,7 @@ class Metrics:
             raise InvalidArgument(f"asked for metrics {names}; give at least one name, and different names")
         self._columns = {name: 2 * i for i, name in enumerate(names)}
         width = -(-2 * len(names) // _LINE) * _LINE
-        self.tensor = wrap(np.zeros((processes, width))).share_memory_()
+        self.tensor: Tensor = wrap(np.zeros((processes, width))).share_memory_()
 
     def add(self, rank: int, count: float = 1, /, **values: Any) -> None:
         """Add values of metrics to the row of a process.

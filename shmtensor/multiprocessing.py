@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterable
 from multiprocessing import reduction as reducer
 from multiprocessing.context import AuthenticationError, BufferTooShort, ProcessError, TimeoutError
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, overload
 
 from .ipc import broadcast as _broadcast
 from .ipc import connection as _connection
@@ -266,34 +266,34 @@ _default_context = DefaultContext(_contexts[_standard.get_all_start_methods()[0]
 SUBDEBUG = 5
 SUBWARNING = 25
 # The names that the standard module takes from its default context.
-Array = _default_context.Array
-Barrier = _default_context.Barrier
-BoundedSemaphore = _default_context.BoundedSemaphore
-Condition = _default_context.Condition
-Event = _default_context.Event
-Lock = _default_context.Lock
-Manager = _default_context.Manager
-Pipe = _default_context.Pipe
-Pool = _default_context.Pool
-RLock = _default_context.RLock
-RawArray = _default_context.RawArray
-RawValue = _default_context.RawValue
-Semaphore = _default_context.Semaphore
-Value = _default_context.Value
-active_children = _default_context.active_children
-allow_connection_pickling = _default_context.allow_connection_pickling
-cpu_count = _default_context.cpu_count
-current_process = _default_context.current_process
-freeze_support = _default_context.freeze_support
-get_all_start_methods = _default_context.get_all_start_methods
-get_context = _default_context.get_context
-get_logger = _default_context.get_logger
-get_start_method = _default_context.get_start_method
-log_to_stderr = _default_context.log_to_stderr
-parent_process = _default_context.parent_process
-set_executable = _default_context.set_executable
-set_forkserver_preload = _default_context.set_forkserver_preload
-set_start_method = _default_context.set_start_method
+Array: Final = _default_context.Array
+Barrier: Final = _default_context.Barrier
+BoundedSemaphore: Final = _default_context.BoundedSemaphore
+Condition: Final = _default_context.Condition
+Event: Final = _default_context.Event
+Lock: Final = _default_context.Lock
+Manager: Final = _default_context.Manager
+Pipe: Final = _default_context.Pipe
+Pool: Final = _default_context.Pool
+RLock: Final = _default_context.RLock
+RawArray: Final = _default_context.RawArray
+RawValue: Final = _default_context.RawValue
+Semaphore: Final = _default_context.Semaphore
+Value: Final = _default_context.Value
+active_children: Final = _default_context.active_children
+allow_connection_pickling: Final = _default_context.allow_connection_pickling
+cpu_count: Final = _default_context.cpu_count
+current_process: Final = _default_context.current_process
+freeze_support: Final = _default_context.freeze_support
+get_all_start_methods: Final = _default_context.get_all_start_methods
+get_context: Final = _default_context.get_context
+get_logger: Final = _default_context.get_logger
+get_start_method: Final = _default_context.get_start_method
+log_to_stderr: Final = _default_context.log_to_stderr
+parent_process: Final = _default_context.parent_process
+set_executable: Final = _default_context.set_executable
+set_forkserver_preload: Final = _default_context.set_forkserver_preload
+set_start_method: Final = _default_context.set_start_method
 
 
 def _standard_name(name: str) -> Any:

@@ -1,13 +1,18 @@
-"""What type checkers know of shmtensor, mypy and pyright alike: every name and no other, and what factories give."""
+"""What type checkers know of shmtensor, mypy and pyright alike: every name and no other, and what factories give.
+
+The types of all public names are complete, and the examples are programs with checked types.
+"""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pkgutil
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 
@@ -46,6 +51,10 @@ assert_type(mp.get_context("spawn").Queue(), queues.Queue[Any])
 assert_type(mp.get_context("fork").Process(), mp.ForkProcess)
 assert_type(mp.get_context(mp.get_start_method()).Broadcast(3), broadcast.Broadcast[Any])
 assert_type(mp.cpu_count(), int)
+assert_type(mp.Lock().acquire(timeout=1), bool)
+assert_type(mp.spawn(print, (), 2, join=False), mp.ProcessContext)
+assert_type(mp.start_processes(print, (), 2, False), mp.ProcessContext)
+assert_type(st.hogwild.run(print, (), 2, join=False), mp.ProcessContext)
 assert_type(st.zeros(3), st.Tensor)
 assert_type(st.linalg.qr(st.eye(3)).Q, st.Tensor)
 assert_type(st.linalg.svd(st.eye(3)).Vh, st.Tensor)
@@ -67,6 +76,7 @@ assert_type(st.array_api.unique_all(st.eye(3)).values, st.Tensor)
 assert_type(st.array_api.finfo(st.array_api.float32).bits, int)
 assert_type(st.array_api.linalg.solve(st.eye(3), st.eye(3)), st.Tensor)
 assert_type(st.array_api.linalg.svd(st.eye(3)).Vh, st.Tensor)
+assert_type(st.eye(3).ndim, int)
 assert_type(st.array_api.fft.fft(st.array_api.linspace(0, 1, 3)), st.Tensor)
 
 numbers: mp.Queue[int] = mp.Queue()
@@ -79,6 +89,21 @@ with frames.reader() as reader:
     assert_type(reader.qsize(), int)
     for message in reader:
         assert_type(message[1], st.Tensor)
+
+
+@st.no_grad()
+def evaluate(x: st.Tensor) -> st.Tensor:
+    return x
+
+
+@st.inference_mode
+def infer(x: st.Tensor) -> st.Tensor:
+    with st.enable_grad():
+        return x
+
+
+assert_type(evaluate(st.eye(3)), st.Tensor)
+assert_type(infer(st.eye(3)), st.Tensor)
 
 
 def work(queue: mp.Queue, cast: mp.Broadcast) -> None:
@@ -96,6 +121,8 @@ import shmtensor as st
 import shmtensor.multiprocessing as mp
 
 st.zeroes(3)  # wrong
+st.no_grad()(3)  # wrong
+st.eye(3).ndim()  # wrong
 st.Tensr  # wrong
 st.fft.fftt  # wrong
 st.nn.Liner(2, 3)  # wrong
@@ -144,6 +171,16 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+# Modules whose classes have bases of a library, and are unknown where it is not installed.
+WITH_BASES_OF = {
+    "integrations.dask.registration": "distributed",
+    "integrations.ray.transport": "ray",
+    "manager.monitor.openmetrics": "prometheus_client",
+    "manager.monitor.screen": "textual",
+}
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
 def lines_that_are_wrong() -> set[tuple[str, int]]:
     return {("wrong.py", number) for number, line in enumerate(WRONG.split("\n"), 1) if line.endswith("# wrong")}
 
@@ -171,6 +208,42 @@ def test_pyright(where: Path) -> None:
     errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
     found = {(Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in errors}
     assert found == lines_that_are_wrong(), "\n".join(one["file"] + ": " + one["message"] for one in errors)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_types_of_public_names_are_complete(tmp_path: Path) -> None:
+    pytest.importorskip("basedpyright", reason="pyright as a package with all that it needs")
+    # This pyright asks the first Python in PATH for its libraries; an editable install it would not find.
+    found_first = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(Path(shmtensor.__file__).parents[1])}
+    environment = {name: os.pathsep.join([first, os.environ.get(name, "")]) for name, first in found_first.items()}
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--verifytypes", "shmtensor", "--ignoreexternal"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    report = json.loads(done.stdout)["typeCompleteness"]
+    assert report["pyTypedPath"] and sum(report["exportedSymbolCounts"].values()) > 8000
+    unknown = tuple(f"shmtensor.{name}." for name, library in WITH_BASES_OF.items() if find_spec(library) is None)
+    incomplete = [
+        "\n".join([one["name"], *[problem["message"] for problem in one["diagnostics"]]])
+        for one in report["symbols"]
+        if one["isExported"] and not one["isTypeKnown"] and not one["name"].startswith(unknown)
+    ]
+    assert not incomplete, "\n\n".join(incomplete)
+    assert report["completenessScore"] == 1 or unknown
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_examples(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    configuration = EXAMPLES.parent / "pyproject.toml"  # strict; types of other libraries are not read
+    options = ["--no-error-summary", "--strict", f"--config-file={configuration}", f"--cache-dir={tmp_path}"]
+    programs = sorted(path.name for path in EXAMPLES.glob("*.py"))
+    assert "hogwild.py" in programs
+    command = [sys.executable, "-m", "mypy", *options, *programs, "common"]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_submodule_of_the_standard_package_is_here() -> None:

@@ -291,7 +291,10 @@ class Tensor(TensorBase, Methods):
         """Number of axes."""
         return self._array.ndim
 
-    ndim = property(dim)
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._array.ndim
 
     def numel(self) -> int:
         """Number of elements."""
@@ -335,7 +338,10 @@ class Tensor(TensorBase, Methods):
         """Bytes of one element."""
         return self._array.itemsize
 
-    itemsize = property(element_size)
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._array.itemsize
 
     def data_ptr(self) -> int:
         """Address of the first element in this process."""

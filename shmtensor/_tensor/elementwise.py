@@ -436,7 +436,7 @@ logical_and = binary("logical_and", np.logical_and)
 logical_or = binary("logical_or", np.logical_or)
 logical_xor = binary("logical_xor", np.logical_xor)
 maximum = binary("maximum", np.maximum, gradient=rules.MAXIMUM)
-minimum = binary("minimum", np.minimum, gradient=rules.MINIMUM)
+minimum: Binary = binary("minimum", np.minimum, gradient=rules.MINIMUM)
 multiply = binary(
     "multiply", np.multiply, "mul", operator="mul", gradient={"x1": lambda g, x2: g * x2, "x2": lambda g, x1: g * x1}
 )

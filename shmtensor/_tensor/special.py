@@ -19,7 +19,7 @@ from .._native import is_device_array
 from ..errors import InvalidArgument, MissingExtra, NotSupported
 from .core import Tensor, index_of
 from .dispatch import Array, Gradient, Module, Operand, Out, export, methods_of, operation
-from .elementwise import unary
+from .elementwise import Unary, unary
 from .elementwise_rules import as_type_of, kept
 from .ranges import arange
 from .result_types import converted, floating_type, floats, widened
@@ -145,7 +145,7 @@ erfc = unary("erfc", _lazy("erfc", "1 - erf(x)."), gradient=lambda g, x: g * (-_
 erfinv = unary(
     "erfinv", _lazy("erfinv", "The inverse of erf."), gradient=lambda g, x: g * (x.erfinv().square().exp() / _ERF)
 )
-i0 = unary(
+i0: Unary = unary(
     "i0",
     _lazy("i0", "The modified Bessel function of order 0."),
     gradient=lambda g, x: g * load("special.bessel").i1(x),

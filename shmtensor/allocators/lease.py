@@ -17,11 +17,11 @@ class Lease:
     __slots__ = ("__array_interface__", "__weakref__", "_view", "allocator", "region")
 
     def __init__(self, allocator: Allocator, region: Region, view: memoryview, address: int) -> None:
-        self.allocator = allocator
-        self.region = region
+        self.allocator: Allocator = allocator
+        self.region: Any = region
         self._view = view
         # NumPy keeps the object that has this attribute as the base of the array it makes of it.
-        self.__array_interface__ = {
+        self.__array_interface__: dict[str, Any] = {
             "version": 3, "typestr": "|u1", "shape": (view.nbytes,), "data": (address, view.readonly),
         }  # fmt: skip
 

@@ -215,5 +215,5 @@ def iinfo(type: Any, /) -> IntInfo:
     return IntInfo(found.bits, found.max, found.min, DTYPES[dtype_of(found.dtype)])
 
 
-equal = elementwise.eq
+equal: elementwise.Binary = elementwise.eq
 __all__ = sorted([*export(globals()), "equal"])

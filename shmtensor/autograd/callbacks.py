@@ -7,7 +7,7 @@ module blocks.
 from __future__ import annotations
 
 import traceback
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -21,15 +21,15 @@ from ..errors import DTypeError, GradientError, InvalidArgument, type_name
 from ..storage.arguments import SEQUENCES
 from . import hooks, saving, views
 
-refresh_view = views.refresh
-pack_kept = saving.pack
-unpack_kept = saving.unpack
-change_base = views.change_base
-apply_hooks = hooks.apply
-apply_post_hooks = hooks.apply_post
-run_hooks = hooks.run
-run_post_hooks = hooks.run_post
-retain_again = hooks.retain
+refresh_view: Final = views.refresh
+pack_kept: Final = saving.pack
+unpack_kept: Final = saving.unpack
+change_base: Final = views.change_base
+apply_hooks: Final = hooks.apply
+apply_post_hooks: Final = hooks.apply_post
+run_hooks: Final = hooks.run
+run_post_hooks: Final = hooks.run_post
+retain_again: Final = hooks.retain
 _FLOATING = "fcV"
 
 
@@ -218,8 +218,8 @@ def refuse_interrupted(node: Node) -> NoReturn:
     )
 
 
-hook_after = hooks.register_after
-hook_before = hooks.register_before
+hook_after: Final = hooks.register_after
+hook_before: Final = hooks.register_before
 
 
 def name_of(node: Node) -> str:

@@ -43,8 +43,8 @@ class Function(Node):
     """
 
     needs_input_grad: tuple[bool, ...] = ()
-    requires_grad = False
-    materialize_grads = True
+    requires_grad: bool = False
+    materialize_grads: bool = True
     _saved: tuple[Any, ...] = ()
     _dirty: tuple[Tensor, ...] = ()
     _constant: tuple[Tensor, ...] = ()

@@ -31,7 +31,7 @@ class RemovableHandle:
 
     def __init__(self, hooks: dict[Hashable, Any], hook: Any) -> None:
         self._hooks = hooks
-        self.id = next(_numbers)
+        self.id: int = next(_numbers)
         hooks[self.id] = hook
 
     def remove(self) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Generator
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from .._native import grad_modes, set_grad_modes
 
@@ -71,6 +71,10 @@ def _steps_within(wanted: tuple[bool | None, bool | None], function: Callable[..
     return within
 
 
+@overload
+def no_grad(function: Function) -> Function: ...
+@overload
+def no_grad(function: None = None) -> _Mode: ...
 def no_grad(function: Callable[..., Any] | None = None) -> Any:
     """Record no gradients, as a context, with parentheses, or as a decorator, with or without.
 
@@ -81,12 +85,20 @@ def no_grad(function: Callable[..., Any] | None = None) -> Any:
     return mode if function is None else mode(function)
 
 
+@overload
+def enable_grad(function: Function) -> Function: ...
+@overload
+def enable_grad(function: None = None) -> _Mode: ...
 def enable_grad(function: Callable[..., Any] | None = None) -> Any:
     """Record gradients, inside of no_grad, in the same forms."""
     mode = _Mode(True, None)
     return mode if function is None else mode(function)
 
 
+@overload
+def inference_mode(mode: Function) -> Function: ...
+@overload
+def inference_mode(mode: bool = True) -> _Mode: ...
 def inference_mode(mode: Any = True) -> Any:
     """Record no gradients, in the same forms as no_grad; `mode=False` ends it inside."""
     if callable(mode):

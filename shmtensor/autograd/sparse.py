@@ -39,7 +39,7 @@ class SparseGradient:
         self._index = indices
         self._rows = values
         self._coalesced = coalesced
-        self.shape = tuple(shape)
+        self.shape: tuple[int, ...] = tuple(shape)
 
     @property
     def dtype(self) -> DType:

@@ -56,16 +56,17 @@ class End:
         """Use `open`."""
         self.manager = manager
         self.state = state
-        self.config = config = state.config
+        self.config: dict[str, Any] = state.config
+        config = self.config
         blocks = {part: manager.attach(*numbers) for part, numbers in config["blocks"].items()}
-        self.blocks = list(blocks.values())
+        self.blocks: list[Block] = list(blocks.values())
         """Of all parts but the state."""
         kind = Broadcast if config["kind"] == "broadcast" else Queue
         self.outbox: Any = _opened(kind if config["role"] == LISTENING else Queue, blocks["outbox"])
         self.inbox: Any = self.outbox if config["role"] == LISTENING else _opened(kind, blocks["inbox"])
-        self.window = _opened(Store, blocks["window"])
-        self.alive = _opened(Lock, blocks["alive"])
-        self.control = _opened(Event, blocks["control"])
+        self.window: Any = _opened(Store, blocks["window"])
+        self.alive: Any = _opened(Lock, blocks["alive"])
+        self.control: Any = _opened(Event, blocks["control"])
         self._wants = config["role"] == LISTENING
         form = PICKLE_BY_VALUE if config["pickle"] else REFUSE_PICKLE
         self.outbox._ring.form = form if config["role"] == LISTENING else form | COPY_TENSORS

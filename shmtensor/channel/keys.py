@@ -126,7 +126,7 @@ class Keys:
         except OSError as problem:
             raise InvalidArgument(f"no keys in {place}: {problem.strerror} ({problem.filename}); {advice}") from None
         try:
-            self.allowed = frozenset(ssl.PEM_cert_to_DER_cert(text) for text in peers)
+            self.allowed: frozenset[bytes] = frozenset(ssl.PEM_cert_to_DER_cert(text) for text in peers)
             self._contexts = [_context(purpose, certificate, key, peers) for purpose in (True, False)]
         except (ValueError, OSError) as problem:
             raise InvalidArgument(f"the keys in {place} cannot be used: {problem}; {advice}") from None

@@ -29,14 +29,14 @@ class Sender(Generic[Content]):
     """The side that sends. `entries` is the window: all that was not acknowledged, in order."""
 
     def __init__(self, last: int = 0) -> None:
-        self.last = last
+        self.last: int = last
         """The highest sequence number that was given out."""
-        self.acknowledged = last
+        self.acknowledged: int = last
         self.entries: deque[Entry[Content]] = deque()
         self._unsent = 0  # index of the first entry that was not sent on this connection
         self._credit = 0  # bytes that may have been sent on this connection before the next entry
         self._sent_bytes = 0
-        self.limit = 0
+        self.limit: int = 0
         """The highest sequence number that may be sent; 0: the other side takes none."""
 
     def add(self, messages: int, nbytes: int, content: Content) -> None:
@@ -106,9 +106,9 @@ class Receiver:
     def __init__(self, put: int = 0) -> None:
         self.put = put
         """The last message that was put where it belongs: what is acknowledged."""
-        self.accepted = put
+        self.accepted: int = put
         """The last message that is here."""
-        self.nbytes = 0
+        self.nbytes: int = 0
         """Received on this connection."""
 
     def connected(self) -> None:

@@ -55,29 +55,29 @@ class _Word:
 class State:
     """The state of one end. Only its link process writes, but for `wanted` and what `ask` counts."""
 
-    status = _Word(1)
-    port = _Word(2)
+    status: _Word = _Word(1)
+    port: _Word = _Word(2)
     """Where a listening end listens."""
-    connected = _Word(3)
+    connected: _Word = _Word(3)
     """Other ends that are connected at the moment."""
-    wanted = _Word(5)
+    wanted: _Word = _Word(5)
     """1: a process of this end waits for messages otherwise than in `get`."""
-    subscribed = _Word(6)
+    subscribed: _Word = _Word(6)
     """1: the other end knows that."""
-    sessions = _Word(7)
+    sessions: _Word = _Word(7)
     """Sessions so far; the last number that was given out."""
-    lost_messages = _Word(8)
+    lost_messages: _Word = _Word(8)
     """Messages for other ends that were dropped because those are gone."""
     # The move of messages into the window that is under way; `moving_last`, written last, is the commit number of the
     # last message.
-    moving_first = _Word(9)
-    moving_last = _Word(10)
-    moving_beyond = _Word(11)
+    moving_first: _Word = _Word(9)
+    moving_last: _Word = _Word(10)
+    moving_beyond: _Word = _Word(11)
     """Of a broadcast: the number of the message after them."""
-    link_pid = _Word(12)
-    returning = _Word(14)
+    link_pid: _Word = _Word(12)
+    returning: _Word = _Word(14)
     """1: nobody has this end any more, and what its inbox has goes back to the other end."""
-    ended = _Word(13)
+    ended: _Word = _Word(13)
     """1: the link process has ended in order, and nobody starts another one."""
 
     def __init__(self, block: Block, rows: int | None = None) -> None:
@@ -163,20 +163,20 @@ class _RowWord:
 class Row:
     """What the state has of one session."""
 
-    number = _RowWord(0)
+    number: _RowWord = _RowWord(0)
     """Tells sessions of this end apart; 0: the row is free. Written last, cleared first."""
-    put = _RowWord(3)
+    put: _RowWord = _RowWord(3)
     """The last message that was received and put."""
-    sent = _RowWord(4)
+    sent: _RowWord = _RowWord(4)
     """The last message that was given a sequence number."""
-    flags = _RowWord(5)
-    incarnation = _RowWord(6)
+    flags: _RowWord = _RowWord(5)
+    incarnation: _RowWord = _RowWord(6)
     """Tells the ends of a named stream apart, of which one follows the other."""
 
-    welcomed = _RowWord(7)
+    welcomed: _RowWord = _RowWord(7)
     """The number of the session at the listening end, once that has welcomed it."""
 
-    check = _RowWord(8)
+    check: _RowWord = _RowWord(8)
     """Tells the listening end that has welcomed it from others."""
 
     NAMED: Final = 1

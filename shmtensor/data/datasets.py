@@ -216,12 +216,12 @@ class ConcatDataset(Dataset[T_co]):
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
+        self.datasets: list[Any] = list(datasets)
         if not self.datasets:
             raise InvalidArgument("datasets should not be an empty iterable")
         if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
             raise InvalidArgument("ConcatDataset does not support IterableDataset; use ChainDataset")
-        self.cumulative_sizes = list(itertools.accumulate(len(dataset) for dataset in self.datasets))
+        self.cumulative_sizes: list[int] = list(itertools.accumulate(len(dataset) for dataset in self.datasets))
 
     def set_epoch(self, epoch: int) -> None:
         """`set_epoch` of the datasets that have it. Does not block."""

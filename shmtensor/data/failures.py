@@ -17,7 +17,8 @@ class KeyedError(Exception):
 
     def __init__(self, key: Any, error: BaseException) -> None:
         super().__init__(key, error)
-        self.key, self.error = key, error
+        self.key: Any = key
+        self.error: BaseException = error
 
 
 def failure_of(error: BaseException) -> Failure:

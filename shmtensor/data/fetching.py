@@ -190,7 +190,8 @@ class Fetcher:
     """
 
     def __init__(self, task: Task, caught: type[BaseException] = Exception) -> None:
-        self.task, self._caught = task, caught
+        self.task: Task = task
+        self._caught = caught
         self._reseed = Reseeding(task.reseed) if task.reseed else None
         self._pool = ThreadPoolExecutor(task.threads, "shmtensor-load") if task.threads > 1 else None
         dataset = task.dataset

@@ -40,7 +40,10 @@ class _Leaf:
     """Python's numbers of one type, or arrays of one shape and type."""
 
     def __init__(self, leaf: int, shape: tuple[int, ...], dtype: np.dtype[Any], number: type | None = None) -> None:
-        self.leaf, self.shape, self.dtype, self.number = leaf, shape, dtype, number
+        self.leaf: int = leaf
+        self.shape: tuple[int, ...] = shape
+        self.dtype: np.dtype[Any] = dtype
+        self.number: type | None = number
 
     def writer(self) -> Write:
         leaf, shape, dtype, number = self.leaf, self.shape, self.dtype, self.number
@@ -93,7 +96,8 @@ class _Items:
     """A tuple, list or namedtuple of a certain length."""
 
     def __init__(self, kind: Any, parts: list[_Node]) -> None:
-        self.kind, self.parts = kind, parts
+        self.kind: Any = kind
+        self.parts: list[_Node] = parts
 
     def writer(self) -> Write:
         kind, length = self.kind, len(self.parts)
@@ -133,7 +137,8 @@ class _Mapping:
     """A dict or OrderedDict of certain keys."""
 
     def __init__(self, kind: Any, parts: dict[Any, _Node]) -> None:
-        self.kind, self.parts = kind, parts
+        self.kind: Any = kind
+        self.parts: dict[Any, _Node] = parts
 
     def writer(self) -> Write:
         kind, length = self.kind, len(self.parts)
@@ -216,11 +221,11 @@ class Layout:
 
     def __init__(self, root: _Node, leaves: Sequence[Described], forms: list[type]) -> None:
         self._root, self._forms = root, forms
-        self.shapes = tuple(shape for shape, _, _ in leaves)
-        self.dtypes = tuple(dtype for _, dtype, _ in leaves)
+        self.shapes: tuple[tuple[int, ...], ...] = tuple(shape for shape, _, _ in leaves)
+        self.dtypes: tuple[np.dtype[Any], ...] = tuple(dtype for _, dtype, _ in leaves)
         self._numbers = tuple(number for _, _, number in leaves)
-        self.others = len(forms)
-        self.nbytes = sum(
+        self.others: int = len(forms)
+        self.nbytes: int = sum(
             math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         )
         self.write = root.writer()

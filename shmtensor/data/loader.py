@@ -107,18 +107,21 @@ class DataLoader(Generic[T_co]):
         on_worker_death: str = "raise",
     ) -> None:
         self.dataset = dataset
-        self.is_iterable = _is_iterable(dataset)
-        self.num_workers = require_integer("num_workers", num_workers, 0)
-        self.threads = require_integer("threads", threads, 1)
-        self.prefetch_factor = _prefetch(prefetch_factor, self.num_workers)
-        self.persistent_workers = bool(persistent_workers)
-        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
-        self.timeout, self.in_order = timeout, in_order
-        self.worker_init_fn, self.generator = worker_init_fn, generator
+        self.is_iterable: bool = _is_iterable(dataset)
+        self.num_workers: int = require_integer("num_workers", num_workers, 0)
+        self.threads: int = require_integer("threads", threads, 1)
+        self.prefetch_factor: int = _prefetch(prefetch_factor, self.num_workers)
+        self.persistent_workers: bool = bool(persistent_workers)
+        self.pin_memory: bool = pin_memory
+        self.pin_memory_device: str = pin_memory_device
+        self.timeout: float = timeout
+        self.in_order: bool = in_order
+        self.worker_init_fn: Callable[[int], object] | None = worker_init_fn
+        self.generator: Any = generator
         self.collate_fn = collate_fn
         self.output = output
-        self.max_bytes = None if max_bytes is None else require_integer("max_bytes", max_bytes, 1)
-        self.reseed = Reseeding(reseed).names
+        self.max_bytes: int | None = None if max_bytes is None else require_integer("max_bytes", max_bytes, 1)
+        self.reseed: tuple[str, ...] = Reseeding(reseed).names
         self.on_worker_death = on_worker_death
         self._check()
         self.multiprocessing_context = multiprocessing_context
@@ -206,8 +209,10 @@ class DataLoader(Generic[T_co]):
             batch_size, drop_last = None, False
         elif batch_size is not None and not self.is_iterable:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.batch_size, self.drop_last = batch_size, drop_last
-        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.batch_size: int | None = batch_size
+        self.drop_last: bool = drop_last
+        self.sampler: Any = sampler
+        self.batch_sampler: Any = batch_sampler
         self._batched = batch_sampler is not None or batch_size is not None
 
     # -- epochs

@@ -62,7 +62,7 @@ class Slots:
 
     def __init__(self, max_bytes: int | None, pinning: Pinning | None = None) -> None:
         self.layout: Layout | None = None
-        self.counts = Counts()
+        self.counts: Counts = Counts()
         self.max_bytes = max_bytes
         self.promised: int | None = None
         self.largest: int | None = None
@@ -312,7 +312,8 @@ class Pipeline:
     """
 
     def __init__(self, task: Task, workers: int, context: Any, slots: Slots, restart: bool) -> None:
-        self._task, self.slots, self._restart = task, slots, restart
+        self.slots: Slots = slots
+        self._task, self._restart = task, restart
         self._loads_many = loads_many(task.dataset) and not task.loads
         self._crew = Crew(context, workers, work, (task,))
         self._pending: dict[int, Batch] = {}
@@ -323,7 +324,7 @@ class Pipeline:
         self._looked = time.monotonic()
         self._change = threading.Condition()  # and the lock of all below, which a finalizer may take again
         self._is_read = False  # a thread waits for messages
-        self.is_closed = False
+        self.is_closed: bool = False
 
     @property
     def workers(self) -> int:

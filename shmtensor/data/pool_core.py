@@ -108,11 +108,12 @@ class PoolCore:
         restart: bool,
         timeout: float,
     ) -> None:
-        self.restart, self.timeout = restart, timeout
-        self.change = threading.Condition()
+        self.restart: bool = restart
+        self.timeout: float = timeout
+        self.change: threading.Condition = threading.Condition()
         self.users: weakref.WeakValueDictionary[int, User] = weakref.WeakValueDictionary()
         self.pending: dict[int, Task] = {}
-        self.restarts = 0
+        self.restarts: int = 0
         self._tasks: SimpleQueue[Any] = SimpleQueue(ctx=context)
         self._put = self._last_user = self._deaths = 0
         self._awake_tensor = zeros(workers, dtype="int64", shared=True)

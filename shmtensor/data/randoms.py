@@ -182,7 +182,7 @@ class Reseeding:
         if not isinstance(names, Iterable):
             raise InvalidArgument(f"reseed is {names!r}; {_GIVE}")
         given = [names] if isinstance(names, str) else list(names)
-        self.names = tuple(name for place, name in enumerate(given) if name not in given[:place])
+        self.names: tuple[str, ...] = tuple(name for place, name in enumerate(given) if name not in given[:place])
         self._libraries = [_library(name) for name in self.names]
         self._tags = [index_word(name) for name in self.names]
 

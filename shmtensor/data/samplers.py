@@ -136,7 +136,8 @@ class _Random(_Ordered):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. Does not block. Raises InvalidArgument: no such state."""
-        self._seed, self.epoch = _seed_and_epoch(self, state_dict)
+        self._seed, epoch = _seed_and_epoch(self, state_dict)
+        self.epoch: int = epoch
 
 
 class RandomSampler(_Random):
@@ -164,7 +165,7 @@ class RandomSampler(_Random):
     ) -> None:
         super().__init__(generator, seed)
         self.data_source = data_source
-        self.replacement = _boolean("replacement", replacement)
+        self.replacement: bool = _boolean("replacement", replacement)
         found = require_integer("num_samples", len(data_source) if num_samples is None else num_samples, 1)
         self._num_samples = None if num_samples is None else found
 
@@ -248,9 +249,9 @@ class WeightedRandomSampler(_Random):
         seed: int | None = None,
     ) -> None:
         super().__init__(generator, seed)
-        self.num_samples = require_integer("num_samples", num_samples, 1)
-        self.replacement = _boolean("replacement", replacement)
-        self.weights = asarray(weights, dtype=np.float64)
+        self.num_samples: int = require_integer("num_samples", num_samples, 1)
+        self.replacement: bool = _boolean("replacement", replacement)
+        self.weights: Tensor = asarray(weights, dtype=np.float64)
         if self.weights.ndim != 1:
             raise InvalidArgument(
                 f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
@@ -281,8 +282,8 @@ class BatchSampler(Sampler[list[int]]):
     """
 
     def __init__(self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool) -> None:
-        self.batch_size = require_integer("batch_size", batch_size, 1)
-        self.drop_last = _boolean("drop_last", drop_last)
+        self.batch_size: int = require_integer("batch_size", batch_size, 1)
+        self.drop_last: bool = _boolean("drop_last", drop_last)
         self.sampler = sampler
 
     def set_epoch(self, epoch: int) -> None:
@@ -350,13 +351,13 @@ class BucketSampler(Sampler[list[int]]):
         generator: Any = None,
         seed: int | None = None,
     ) -> None:
-        self.lengths = asarray(lengths)._live()
+        self.lengths: NDArray[Any] = asarray(lengths)._live()
         if self.lengths.ndim != 1:
             raise InvalidArgument(f"lengths have shape {self.lengths.shape}; give one number for each sample")
-        self.batch_size = require_integer("batch_size", batch_size, 1)
-        self.window = require_integer("window", window, 1)
-        self.drop_last = _boolean("drop_last", drop_last)
-        self.shuffle = _boolean("shuffle", shuffle)
+        self.batch_size: int = require_integer("batch_size", batch_size, 1)
+        self.window: int = require_integer("window", window, 1)
+        self.drop_last: bool = _boolean("drop_last", drop_last)
+        self.shuffle: bool = _boolean("shuffle", shuffle)
         self._random = RandomSampler(self.lengths, generator=generator, seed=seed) if len(self.lengths) else None
 
     def set_epoch(self, epoch: int) -> None:
@@ -451,11 +452,15 @@ class DistributedSampler(_Ordered):
         num_replicas, rank = require_integer("num_replicas", num_replicas, 1), require_integer("rank", rank)
         if not 0 <= rank < num_replicas:
             raise InvalidArgument(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
-        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
-        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        self.dataset: Sized = dataset
+        self.num_replicas: int = num_replicas
+        self.rank: int = rank
+        self.shuffle: bool = shuffle
+        self.seed: int = seed
+        self.drop_last: bool = drop_last
         count = len(dataset)
-        self.num_samples = count // num_replicas if drop_last else -(-count // num_replicas)
-        self.total_size = self.num_samples * num_replicas
+        self.num_samples: int = count // num_replicas if drop_last else -(-count // num_replicas)
+        self.total_size: int = self.num_samples * num_replicas
 
     def order(self) -> Order:
         """The indices of this rank in the epoch `self.epoch`, in order. Does not block."""
@@ -476,7 +481,8 @@ class DistributedSampler(_Ordered):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was called. Does not block. Raises InvalidArgument: no such state."""
-        self.seed, self.epoch = _seed_and_epoch(self, state_dict)
+        self.seed, epoch = _seed_and_epoch(self, state_dict)
+        self.epoch: int = epoch
 
     def __len__(self) -> int:
         return self.num_samples

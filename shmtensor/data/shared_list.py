@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class SharedList(Sequence[T_co], Generic[T_co]):
             return NotImplemented
         return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"SharedList({len(self)} objects, {self.nbytes} bytes)"

@@ -101,8 +101,11 @@ class Progress:
     def __init__(
         self, epoch: int, batches: int = 0, beyond: set[int] | None = None, samples: int = 0, sampler: Any = None
     ) -> None:
-        self.epoch, self.batches, self.samples, self.sampler = epoch, batches, samples, sampler
-        self.beyond = set(beyond or ())
+        self.epoch: int = epoch
+        self.batches: int = batches
+        self.samples: int = samples
+        self.sampler: Any = sampler
+        self.beyond: set[int] = set(beyond or ())
         self.is_over = False
 
     @property

@@ -131,9 +131,15 @@ class Counts:
     """The numbers behind `LoaderStats`, as they are counted."""
 
     def __init__(self) -> None:
-        self.held = Held()
-        self.batches = self.samples = self.nbytes = self.restarts = 0
-        self.seconds = self.waited = self.worked = self.sample_seconds = 0.0
+        self.held: Held = Held()
+        self.batches: int = 0
+        self.samples: int = 0
+        self.nbytes: int = 0
+        self.restarts: int = 0
+        self.seconds: float = 0.0
+        self.waited: float = 0.0
+        self.worked: float = 0.0
+        self.sample_seconds: float = 0.0
         self._since: float | None = None
 
     def begin(self) -> None:

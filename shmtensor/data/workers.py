@@ -41,7 +41,10 @@ class Member:
     """
 
     def __init__(self, number: int, word: int, process: Any, jobs: SimpleQueue[Any]) -> None:
-        self.number, self.word, self.process, self.jobs = number, word, process, jobs
+        self.number: int = number
+        self.word: int = word
+        self.process: Any = process
+        self.jobs: SimpleQueue[Any] = jobs
 
     @property
     def pid(self) -> int:
@@ -115,7 +118,7 @@ class Crew:
         self.results: SimpleQueue[Any] = SimpleQueue(ctx=context)
         self.members: list[Member] = []
         self._pid = os.getpid()
-        self.stop = util.Finalize(self, _stop, args=(self.members, self._pid), exitpriority=20)
+        self.stop: util.Finalize[None] = util.Finalize(self, _stop, args=(self.members, self._pid), exitpriority=20)
         try:
             for number in range(count):
                 self._start(number)

@@ -31,8 +31,8 @@ class Function:
     __slots__ = ("call", "name")
 
     def __init__(self, name: str, call: Callable[..., Any]) -> None:
-        self.name = name
-        self.call = call
+        self.name: str = name
+        self.call: Callable[..., Any] = call
 
 
 class Reader:

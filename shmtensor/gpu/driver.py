@@ -189,8 +189,8 @@ class LibCuda:  # its methods are described in Driver
         self._contexts: dict[int, Any] = {}
         self._call("cuInit", 0)
         address = ctypes.cast
-        self.write_function = address(self._function("cuStreamWriteValue64_v2"), _PTR).value or 0
-        self.wait_function = address(self._function("cuStreamWaitValue64_v2"), _PTR).value or 0
+        self.write_function: int = address(self._function("cuStreamWriteValue64_v2"), _PTR).value or 0
+        self.wait_function: int = address(self._function("cuStreamWaitValue64_v2"), _PTR).value or 0
 
     def _function(self, name: str) -> Any:
         try:

@@ -14,7 +14,8 @@ from . import arrays
 from .memory import block_memory, memory_class, memory_over
 
 _cupy: Final = arrays.module()  # raises DeviceUnavailable where a process receives what it cannot use
-MemoryPointer, get_current_stream = _cupy.cuda.MemoryPointer, _cupy.cuda.get_current_stream
+MemoryPointer: Any = _cupy.cuda.MemoryPointer
+get_current_stream: Any = _cupy.cuda.get_current_stream
 _BlockMemory: Final = memory_class()
 _NUMBERS: Final[dict[int, Any]] = {dtype.num: dtype for dtype in BY_DTYPE if dtype.isbuiltin == 1}
 """Element types by NumPy's numbers."""

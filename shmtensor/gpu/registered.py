@@ -44,7 +44,7 @@ class Registration:
 
     def __init__(self, block: _native.Block) -> None:
         """Register the pages: about 40 us for each MiB that is in memory. Raises DriverError, DeviceUnavailable."""
-        self.use = _used(_native.BlockUse(block))
+        self.use: _native.BlockUse = _used(_native.BlockUse(block))
         current = driver.current()
         current.register(0, block.address, -(-block.nbytes // _PAGE) * _PAGE)
         self._driver, self._pid = current, os.getpid()

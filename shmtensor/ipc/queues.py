@@ -557,8 +557,8 @@ class _Tasks:
     """What the tasks of one event loop share for one queue."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.put_lock = asyncio.Lock()
-        self.get_lock = asyncio.Lock()
+        self.put_lock: asyncio.Lock = asyncio.Lock()
+        self.get_lock: asyncio.Lock = asyncio.Lock()
         self._loop = weakref.ref(loop)
         self._waiting: asyncio.Future[None] | None = None
 

@@ -49,9 +49,9 @@ class Embryo:
     """
 
     def __init__(self, manager: client.Manager) -> None:
-        self.address = manager.address
+        self.address: bytes = manager.address
         made = manager.native.embryo()
-        self.slot = made.slot
+        self.slot: int = made.slot
         self._socket = Descriptor(made.socket)
         self._place = manager.place_of(made.slot, made.generation)
 

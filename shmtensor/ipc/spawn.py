@@ -22,7 +22,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, reduction
-from typing import Any
+from typing import Any, Literal, overload
 
 from .._native import Descriptor
 from ..errors import InvalidArgument, ShmTensorError, type_name
@@ -49,7 +49,8 @@ class ProcessException(ShmTensorError, RuntimeError):
         super().__init__(msg)
         self.msg = msg
         self.error_index = error_index
-        self.pid = self.error_pid = pid
+        self.pid: int = pid
+        self.error_pid: int = pid
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.msg, self.error_index, self.pid)
@@ -169,7 +170,7 @@ class ProcessContext:
     """
 
     def __init__(self, processes: Sequence[Any], reports: Sequence[_Report]) -> None:
-        self.processes = list(processes)
+        self.processes: list[Any] = list(processes)
         self.sentinels: dict[int, int] = {process.sentinel: index for index, process in enumerate(self.processes)}
         self._reports = list(reports)
         self._failure: ProcessException | None = None
@@ -252,6 +253,43 @@ class ProcessContext:
                 process.join()
 
 
+@overload
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: Literal[True] = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> None: ...
+@overload
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    nprocs: int,
+    join: Literal[False],
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext: ...
+@overload
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    *,
+    join: Literal[False],
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext: ...
+@overload
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None: ...
 def start_processes(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),

@@ -81,8 +81,8 @@ class SemLock(reductions.Shared):
 
     def _use(self, semlock: Any) -> None:
         self._semlock = semlock
-        self.acquire = semlock.acquire
-        self.release = semlock.release
+        self.acquire: Callable[..., bool] = semlock.acquire
+        self.release: Callable[..., None] = semlock.release
 
     def __enter__(self) -> bool:
         return self._semlock.acquire()  # type: ignore[no-any-return]
@@ -301,8 +301,8 @@ class Condition(reductions.Shared):
     def _use(self, lock: Any, wait_queue: _native.WaitQueue) -> None:
         self._lock = lock
         self._wait_queue = wait_queue
-        self.acquire = lock.acquire
-        self.release = lock.release
+        self.acquire: Callable[..., bool] = lock.acquire
+        self.release: Callable[..., None] = lock.release
         self._sleeping_count = _Number(wait_queue.waiting)
         self._woken_count = self._wait_semaphore = _Number(lambda: 0)
 

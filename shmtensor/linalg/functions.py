@@ -151,16 +151,18 @@ def matrix_exp(xp: Module, x: Array, /) -> Array:
     return _applied("expm", x)
 
 
-expm = _function("expm", "The exponential")
-logm = _function("logm", "The logarithm", "LinAlgError (singular), ", ESTIMATES)
-sqrtm = _function("sqrtm", "The principal square root", "LinAlgError (there is none), ")
-cosm = _function("cosm", "The cosine")
-sinm = _function("sinm", "The sine")
-tanm = _function("tanm", "The tangent", "LinAlgError (there is none), ")
-coshm = _function("coshm", "The hyperbolic cosine")
-sinhm = _function("sinhm", "The hyperbolic sine")
-tanhm = _function("tanhm", "The hyperbolic tangent", "LinAlgError (there is none), ")
-signm = _function("signm", "The sign: of eigenvalues, that of their real parts;", "LinAlgError (there is none), ")
+expm: MatrixFunction = _function("expm", "The exponential")
+logm: MatrixFunction = _function("logm", "The logarithm", "LinAlgError (singular), ", ESTIMATES)
+sqrtm: MatrixFunction = _function("sqrtm", "The principal square root", "LinAlgError (there is none), ")
+cosm: MatrixFunction = _function("cosm", "The cosine")
+sinm: MatrixFunction = _function("sinm", "The sine")
+tanm: MatrixFunction = _function("tanm", "The tangent", "LinAlgError (there is none), ")
+coshm: MatrixFunction = _function("coshm", "The hyperbolic cosine")
+sinhm: MatrixFunction = _function("sinhm", "The hyperbolic sine")
+tanhm: MatrixFunction = _function("tanhm", "The hyperbolic tangent", "LinAlgError (there is none), ")
+signm: MatrixFunction = _function(
+    "signm", "The sign: of eigenvalues, that of their real parts;", "LinAlgError (there is none), "
+)
 
 
 @operation(method=False)

@@ -211,9 +211,9 @@ class Requests:
 
     def renew(self, fd: int = -1) -> None:
         """Forget all pending requests; in a forked child, whose connection is `fd`, they belong to the parent."""
-        self.lock = threading.RLock()
-        self.depth = 0  # pending requests, nested by signal handlers
-        self.abandoned = -1  # a descriptor to close when the outermost request ends
+        self.lock: threading.RLock = threading.RLock()
+        self.depth: int = 0  # pending requests, nested by signal handlers
+        self.abandoned: int = -1  # a descriptor to close when the outermost request ends
         self._id = 0
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
@@ -509,15 +509,16 @@ class Observer:
 
         Raises as `connect` and `hello` do.
         """
-        self.address = check_address(address)
+        self.address: bytes = check_address(address)
         self._timeout = timeout
         self._requests = Requests(self.address)
         self._fd = connect(self.address, timeout)
         try:
-            self.welcome, group = hello(self._requests, self._fd, protocol.OBSERVER, timeout)
+            welcome, group = hello(self._requests, self._fd, protocol.OBSERVER, timeout)
         except BaseException:
             self.close()
             raise
+        self.welcome: protocol.Welcome = welcome
         os.close(group)
 
     def request(self, message: protocol.Message) -> tuple[protocol.Message, list[int]]:

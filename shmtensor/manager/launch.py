@@ -60,7 +60,7 @@ class StartLock:
     """
 
     def __init__(self, directory: str, seconds: float = START_SECONDS) -> None:
-        self.path = os.path.join(directory, "start.lock")
+        self.path: str = os.path.join(directory, "start.lock")
         self.seconds = seconds
         self._starter = (self.path, get_ident())
         self._file: Descriptor | None = None

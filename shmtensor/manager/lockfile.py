@@ -27,10 +27,10 @@ class Life:
     __slots__ = ("address", "idle_exit", "max_clients", "pid")
 
     def __init__(self, pid: int, idle_exit: float | None, max_clients: int | None, address: bytes) -> None:
-        self.pid = pid
-        self.idle_exit = idle_exit
-        self.max_clients = max_clients
-        self.address = address
+        self.pid: int = pid
+        self.idle_exit: float | None = idle_exit
+        self.max_clients: int | None = max_clients
+        self.address: bytes = address
 
     def write(self, lock: int) -> None:
         """Write it into the locked file. /proc/locks then lists the lock as this process's, whichever took it.

@@ -107,7 +107,7 @@ class Message:
     _DEFAULTS: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls.FIELDS += tuple(cls.__annotations__)
+        cls.FIELDS += tuple([name for name, kind in cls.__annotations__.items() if not kind.startswith("ClassVar")])
         cls._DEFAULTS = {field: getattr(cls, field) for field in cls.FIELDS if hasattr(cls, field)}
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -179,7 +179,7 @@ class Hello(Message):
     layout: int
     flags: int = 0
     reserved: int = 0
-    TYPE = 1
+    TYPE: ClassVar[int] = 1
     FORMAT = Struct("<IIII")
 
     def check(self) -> None:
@@ -194,9 +194,9 @@ class Embryo(Message):
 
     slot: int
     generation: int
-    TYPE = 2
+    TYPE: ClassVar[int] = 2
     FORMAT = Struct("<II")
-    DESCRIPTORS = 1
+    DESCRIPTORS: ClassVar[int] = 1
 
 
 class Create(Message):
@@ -205,7 +205,7 @@ class Create(Message):
     nbytes: int
     flags: int = 0
     reserved: int = 0
-    TYPE = 3
+    TYPE: ClassVar[int] = 3
     FORMAT = Struct("<QII")
 
     def check(self) -> None:
@@ -221,7 +221,7 @@ class Map(Message):
     """Asks for the descriptors of a segment."""
 
     segment: int
-    TYPE = 4
+    TYPE: ClassVar[int] = 4
     FORMAT = Struct("<Q")
 
 
@@ -229,7 +229,7 @@ class Return(Message):
     """Gives an empty segment of the sender back, or releases the sender's holds on a ring."""
 
     segment: int
-    TYPE = 5
+    TYPE: ClassVar[int] = 5
     FORMAT = Struct("<Q")
 
 
@@ -239,39 +239,39 @@ class Export(Message):
     segment: int
     block: int
     generation: int
-    TYPE = 6
+    TYPE: ClassVar[int] = 6
     FORMAT = Struct("<QQQ")
 
 
 class Lookup(_Named):
     """Asks for the block that a name stands for."""
 
-    TYPE = 7
+    TYPE: ClassVar[int] = 7
 
 
 class Unexport(_Named):
     """Releases a name."""
 
-    TYPE = 8
+    TYPE: ClassVar[int] = 8
 
 
 class List(Message):
     """Asks for clients, segments, holders and what is in flight."""
 
-    TYPE = 9
+    TYPE: ClassVar[int] = 9
 
 
 class Stats(Message):
     """Asks for the manager's statistics."""
 
-    TYPE = 10
+    TYPE: ClassVar[int] = 10
 
 
 class Collect(Message):
     """GC: releases what is unused; with seconds >= 0 also what has been in flight for at least that time."""
 
     seconds: float = -1.0
-    TYPE = 11
+    TYPE: ClassVar[int] = 11
     FORMAT = Struct("<d")
 
     def check(self) -> None:
@@ -283,20 +283,20 @@ class Collect(Message):
 class Stop(Message):
     """Asks the manager to end."""
 
-    TYPE = 12
+    TYPE: ClassVar[int] = 12
 
 
 class Goodbye(Message):
     """Ends a client: everything that its slot holds is released."""
 
-    TYPE = 13
+    TYPE: ClassVar[int] = 13
 
 
 class Event(Message):
     """Asks for the event of a ring."""
 
     segment: int
-    TYPE = 14
+    TYPE: ClassVar[int] = 14
     FORMAT = Struct("<Q")
 
 
@@ -307,7 +307,7 @@ class Bind(Message):
     block: int
     generation: int
     name: bytes
-    TYPE = 15
+    TYPE: ClassVar[int] = 15
     FORMAT = Struct("<QQQ64s")
 
     def check(self) -> None:
@@ -329,20 +329,20 @@ class Rejoin(Message):
     slot: int
     generation: int
     group: int
-    TYPE = 16
+    TYPE: ClassVar[int] = 16
     FORMAT = Struct("<IIIIQ")
 
 
 class Restart(Message):
     """Asks the manager to restart in the same process and keep its segments."""
 
-    TYPE = 17
+    TYPE: ClassVar[int] = 17
 
 
 class Succeed(Message):
     """Asks a manager in the background to hand over its role. The sender sends GOODBYE once it serves."""
 
-    TYPE = 18
+    TYPE: ClassVar[int] = 18
 
 
 class CreateDevice(Message):
@@ -352,9 +352,9 @@ class CreateDevice(Message):
     flags: int
     reserved: int
     device: bytes
-    TYPE = 19
+    TYPE: ClassVar[int] = 19
     FORMAT = Struct("<QII16s")
-    DESCRIPTORS = 1
+    DESCRIPTORS: ClassVar[int] = 1
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -367,9 +367,9 @@ class Give(Message):
     """Gives a manager the descriptor of a segment on a device, which it lacks if it is the successor of another."""
 
     segment: int
-    TYPE = 20
+    TYPE: ClassVar[int] = 20
     FORMAT = Struct("<Q")
-    DESCRIPTORS = 1
+    DESCRIPTORS: ClassVar[int] = 1
 
 
 # ----------------------------------------------------------------------------------------------------------- replies
@@ -383,9 +383,9 @@ class Welcome(Message):
     group: int
     epoch: int
     flags: int = 0
-    TYPE = 129
+    TYPE: ClassVar[int] = 129
     FORMAT = Struct("<IIQII")
-    DESCRIPTORS = 1
+    DESCRIPTORS: ClassVar[int] = 1
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -400,9 +400,9 @@ class Segment(Message):
     flags: int = 0
     reserved: int = 0
     name: bytes = b""
-    TYPE = 130
+    TYPE: ClassVar[int] = 130
     FORMAT = Struct("<QQII64s")
-    DESCRIPTORS = 2
+    DESCRIPTORS: ClassVar[int] = 2
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -424,7 +424,7 @@ class Segment(Message):
 class Handle(_Named):
     """The name of an exported block."""
 
-    TYPE = 131
+    TYPE: ClassVar[int] = 131
 
 
 class Block(Message):
@@ -434,7 +434,7 @@ class Block(Message):
     block: int
     generation: int
     nbytes: int
-    TYPE = 132
+    TYPE: ClassVar[int] = 132
     FORMAT = Struct("<QQQQ")
 
 
@@ -442,9 +442,9 @@ class Document(Message):
     """JSON of `nbytes` bytes, in a sealed memfd."""
 
     nbytes: int
-    TYPE = 133
+    TYPE: ClassVar[int] = 133
     FORMAT = Struct("<Q")
-    DESCRIPTORS = 1
+    DESCRIPTORS: ClassVar[int] = 1
 
 
 class Collected(Message):
@@ -455,30 +455,30 @@ class Collected(Message):
     segments: int
     nbytes: int
     busy: int
-    TYPE = 134
+    TYPE: ClassVar[int] = 134
     FORMAT = Struct("<QQQQQ")
 
 
 class Ok(Message):
     """Done."""
 
-    TYPE = 135
+    TYPE: ClassVar[int] = 135
 
 
 class Signal(Message):
     """The event of a ring: a pipe that is kept readable while messages wait."""
 
-    TYPE = 136
-    DESCRIPTORS = 1
+    TYPE: ClassVar[int] = 136
+    DESCRIPTORS: ClassVar[int] = 1
 
 
 class Role(Message):
     """The role of manager: the descriptors of the locked lock file and of the listening socket."""
 
     flags: int
-    TYPE = 137
+    TYPE: ClassVar[int] = 137
     FORMAT = Struct("<I")
-    DESCRIPTORS = 2
+    DESCRIPTORS: ClassVar[int] = 2
 
     def check(self) -> None:
         """Raise Malformed if the fields contradict the protocol."""
@@ -491,7 +491,7 @@ class Error(Message):
     code: int
     detail: int
     text: str
-    TYPE = 255
+    TYPE: ClassVar[int] = 255
     FORMAT = Struct("<II")
 
     def pack(self) -> bytes:

@@ -41,7 +41,7 @@ class Search:
     ) -> None:
         self._evaluate, self._start, self._size = evaluate, start, size
         self._tolerance, self._limit = tolerance, limit
-        self.evaluations = 0
+        self.evaluations: int = 0
 
     def find(self, step: float) -> Point:
         """Return the best point found, beginning with `step`."""

@@ -39,7 +39,7 @@ def _spherical(x: Array) -> Array:
 
 _own = partial(of_one, module=__name__, method=False)
 
-airy_ai = _own("airy_ai", _airy, "The Airy function Ai.")
+airy_ai: OfOne = _own("airy_ai", _airy, "The Airy function Ai.")
 bessel_j0: OfOne = _scipys(
     "bessel_j0",
     "j0",
@@ -113,6 +113,6 @@ scaled_modified_bessel_k1: OfOne = _scipys(
     "exp(x) times the modified Bessel function of the second kind of order 1.",
     gradient=lambda g, input, result: g * (result - scaled_modified_bessel_k0(input) - result / input),
 )
-spherical_bessel_j0 = _own("spherical_bessel_j0", _spherical, "sin(x) / x, and 1 at 0.", gradient=_of_spherical)
+spherical_bessel_j0: OfOne = _own("spherical_bessel_j0", _spherical, "sin(x) / x, and 1 at 0.", gradient=_of_spherical)
 
 __all__ = export(globals())

@@ -142,29 +142,33 @@ def _legendre(x: Array, n: Array) -> Array:
 
 KIND: Final = "The Chebyshev polynomial of the {} kind of degree `n` at `input`."
 SHIFTED: Final = "The Chebyshev polynomial of the {} kind of degree `n` at `2 * input - 1`."
-chebyshev_polynomial_t = _register("chebyshev_polynomial_t", _t, KIND.format("first"))
-chebyshev_polynomial_u = _register("chebyshev_polynomial_u", _u, KIND.format("second"))
-chebyshev_polynomial_v = _register("chebyshev_polynomial_v", _v, KIND.format("third"))
-chebyshev_polynomial_w = _register("chebyshev_polynomial_w", _w, KIND.format("fourth"))
-shifted_chebyshev_polynomial_t = _register(
+chebyshev_polynomial_t: Polynomial = _register("chebyshev_polynomial_t", _t, KIND.format("first"))
+chebyshev_polynomial_u: Polynomial = _register("chebyshev_polynomial_u", _u, KIND.format("second"))
+chebyshev_polynomial_v: Polynomial = _register("chebyshev_polynomial_v", _v, KIND.format("third"))
+chebyshev_polynomial_w: Polynomial = _register("chebyshev_polynomial_w", _w, KIND.format("fourth"))
+shifted_chebyshev_polynomial_t: Polynomial = _register(
     "shifted_chebyshev_polynomial_t", lambda x, n: _t(2 * x - 1, n), SHIFTED.format("first")
 )
-shifted_chebyshev_polynomial_u = _register(
+shifted_chebyshev_polynomial_u: Polynomial = _register(
     "shifted_chebyshev_polynomial_u", lambda x, n: _u(2 * x - 1, n), SHIFTED.format("second")
 )
-shifted_chebyshev_polynomial_v = _register(
+shifted_chebyshev_polynomial_v: Polynomial = _register(
     "shifted_chebyshev_polynomial_v", lambda x, n: _v(2 * x - 1, n), SHIFTED.format("third")
 )
-shifted_chebyshev_polynomial_w = _register(
+shifted_chebyshev_polynomial_w: Polynomial = _register(
     "shifted_chebyshev_polynomial_w", lambda x, n: _w(2 * x - 1, n), SHIFTED.format("fourth")
 )
-hermite_polynomial_h = _register(
+hermite_polynomial_h: Polynomial = _register(
     "hermite_polynomial_h", _hermite_h, "The physicists' Hermite polynomial of degree `n`."
 )
-hermite_polynomial_he = _register(
+hermite_polynomial_he: Polynomial = _register(
     "hermite_polynomial_he", _hermite_he, "The probabilists' Hermite polynomial of degree `n`."
 )
-laguerre_polynomial_l = _register("laguerre_polynomial_l", _laguerre, "The Laguerre polynomial of degree `n`.", BOUNDED)
-legendre_polynomial_p = _register("legendre_polynomial_p", _legendre, "The Legendre polynomial of degree `n`.", BOUNDED)
+laguerre_polynomial_l: Polynomial = _register(
+    "laguerre_polynomial_l", _laguerre, "The Laguerre polynomial of degree `n`.", BOUNDED
+)
+legendre_polynomial_p: Polynomial = _register(
+    "legendre_polynomial_p", _legendre, "The Legendre polynomial of degree `n`.", BOUNDED
+)
 
 __all__ = export(globals())

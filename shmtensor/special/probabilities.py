@@ -14,7 +14,7 @@ import numpy as np
 from .._tensor.core import Tensor
 from .._tensor.dispatch import Array, export
 from .._tensor.elementwise_rules import kept
-from .._tensor.special import of_one, of_two, product, scipys, unknown
+from .._tensor.special import OfOne, OfTwo, of_one, of_two, product, scipys, unknown
 
 _of_one = partial(of_one, module=__name__, method=False)
 _of_two = partial(of_two, module=__name__, method=False)
@@ -34,34 +34,34 @@ def _of_zeta(g: Tensor, input: Any, other: Tensor) -> Tensor:
     return found
 
 
-entr = _of_one(
+entr: OfOne = _of_one(
     "entr", _entropy, "-x * log(x); 0 at 0, and minus infinity below.", gradient=lambda g, input: -g * (1 + input.log())
 )
-erfcx = _of_one(
+erfcx: OfOne = _of_one(
     "erfcx",
     lambda x: scipys("erfcx")(x),
     "exp(x ** 2) * erfc(x).",
     gradient=lambda g, input, result: g * (2 * input * result - 2 / math.sqrt(math.pi)),
 )
-log_ndtr = _of_one(
+log_ndtr: OfOne = _of_one(
     "log_ndtr",
     lambda x: scipys("log_ndtr")(x),
     "The logarithm of ndtr.",
     gradient=lambda g, input: g / erfcx(-input * math.sqrt(0.5)) * math.sqrt(2 / math.pi),
 )
-ndtr = _of_one(
+ndtr: OfOne = _of_one(
     "ndtr",
     lambda x: scipys("ndtr")(x),
     "The normal distribution: the area below x.",
     gradient=lambda g, input: g * ((-input * input / 2).exp() / math.sqrt(2 * math.pi)),
 )
-xlog1py = _of_two(
+xlog1py: OfTwo = _of_two(
     "xlog1py",
     lambda x, y: product(x, y, np.log1p),
     "`input * log1p(other)`, and 0 where `input` is 0, unless `other` is NaN.",
     gradient={"input": _of_factor, "other": lambda g, input, other: g * (input / (other + 1))},
 )
-zeta = _of_two(
+zeta: OfTwo = _of_two(
     "zeta",
     lambda x, q: scipys("zeta")(x, q),
     "Hurwitz' zeta function: the sum of (k + other) ** -input for k from 0.",

@@ -56,7 +56,7 @@ class SpillDirectory:
     """The files of one store."""
 
     def __init__(self, path: str) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
 
     def claim(self, owner: dict[str, Any], lives: Callable[[dict[str, Any]], bool]) -> None:
         """Make this the directory of a new store, and remove the files of one that has ended. Called inside `making`.

@@ -29,14 +29,14 @@ class Connected(Link):
         """Connect, in the background."""
         super().__init__(end)
         config, state = self.config, end.state
-        self.address = Address(config["host"], config["port"])
+        self.address: Address = Address(config["host"], config["port"])
         self._attempts = 0
         if not self.streams:
             state.sessions += 1
             row = next(iter(state.rows()))
             row.begin(state.sessions, bytes.fromhex(config["session"]), config["incarnation"] + state.sessions, 0)
             self.streams[row.id] = Stream(self, row)
-        self.stream = next(iter(self.streams.values()))
+        self.stream: Stream = next(iter(self.streams.values()))
         self.stream.source = self.source_of(self.stream.row)
         self._prefetch: int = config["prefetch"]
         self._silent_since = monotonic()

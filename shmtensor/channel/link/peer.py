@@ -39,8 +39,9 @@ class Peer:
 
     def __init__(self, loop: Loop, connection: socket.socket, stream: Stream, max_message: int) -> None:
         self.stream = stream
-        self.closed = False
-        self.received_at = self.sent_at = monotonic()
+        self.closed: bool = False
+        self.received_at: float = monotonic()
+        self.sent_at: float = self.received_at
         self._loop = loop
         self._connection = connection
         self._gathers = not isinstance(connection, ssl.SSLSocket)

@@ -31,12 +31,12 @@ class Link:
         """Go on where the process before has stopped. Blocks for the manager."""
         self.end = end
         self.config: dict[str, Any] = end.config
-        self.loop = Loop()
+        self.loop: Loop = Loop()
         self.timeout: float = self.config["timeout"]
         self.window: int = self.config["window"]
         self.pickled: bool = self.config["pickle"]
-        self.is_broadcast = self.config["kind"] == "broadcast"
-        self.sends_broadcast = self.is_broadcast and self.config["role"] == LISTENING
+        self.is_broadcast: bool = self.config["kind"] == "broadcast"
+        self.sends_broadcast: bool = self.is_broadcast and self.config["role"] == LISTENING
         self.inbox_ring: Ring = end.inbox._ring
         self.outbox_ring: Ring = end.outbox._ring
         self.touched: dict[Stream, None] = {}

@@ -163,14 +163,14 @@ class Stream:
         """Go on with the session of a row."""
         self.link = link
         self.row = row
-        self.id = row.id
+        self.id: bytes = row.id
         self.sender: Sender[Content] = Sender(row.sent)
-        self.receiver = Receiver(row.put)
+        self.receiver: Receiver = Receiver(row.put)
         self.peer: Connection | None = None
         self.source: Source | None = None
-        self.timeout = link.timeout
+        self.timeout: float = link.timeout
         """Of the end that has the shorter one."""
-        self.is_drained = False
+        self.is_drained: bool = False
         """The other end has said that nothing of what it sent is under way."""
         self._arrived: deque[_Arrived] = deque()
         self._arrived_bytes = 0

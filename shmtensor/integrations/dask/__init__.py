@@ -9,11 +9,11 @@ from __future__ import annotations
 
 try:
     import distributed
-except ModuleNotFoundError as problem:
+except ModuleNotFoundError as _problem:
     raise ModuleNotFoundError(
         "shmtensor.integrations.dask needs Dask with its scheduler; install them with: pip install 'shmtensor[dask]'",
-        name=problem.name,
-    ) from problem
+        name=_problem.name,
+    ) from _problem
 
 from . import messages
 from .mapping import StoreMapping

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 try:
     import ray
-except ModuleNotFoundError as problem:
+except ModuleNotFoundError as _problem:
     raise ModuleNotFoundError(
         "shmtensor.integrations.ray needs Ray; install it with: pip install 'shmtensor[ray]'", name="ray"
-    ) from problem
+    ) from _problem
 
 from .handles import handle, open_handle, pack_handle
 from .registration import register

@@ -88,11 +88,11 @@ class Server:
         self._secret = secrets.token_hex(16)
         self._beginnings = threading.BoundedSemaphore(_BEGINNINGS)
         near = self._listening(LOOPBACK, None)
-        self.address = Address(boot_id(), own_network(), near, self._secret)
+        self.address: Address = Address(boot_id(), own_network(), near, self._secret)
         if keys is not None:
             Keys(keys)  # raises here, and not at the first connection
             self.address = self.address._replace(host=host, host_port=self._listening(host, keys))
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
 
     def _listening(self, host: str, keys: str | None) -> int:
         listener = socket.create_server((host, 0))

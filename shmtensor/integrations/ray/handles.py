@@ -20,7 +20,7 @@ class Handle:
     __slots__ = ("tensor",)
 
     def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+        self.tensor: Any = tensor
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Describe the tensor by bytes alone: each object in a pickle of Ray's costs 10 us."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 try:
     import torch
-except ModuleNotFoundError as problem:
+except ModuleNotFoundError as _problem:
     raise ModuleNotFoundError(
         "shmtensor.integrations.torch needs PyTorch; install it with: pip install 'shmtensor[torch]'", name="torch"
-    ) from problem
+    ) from _problem
 
 from . import reductions, storages
 from .conversions import from_torch, to_torch

@@ -11,9 +11,9 @@ import torch
 from ...errors import InvalidArgument
 from .memory import lend, place_of
 
-_is_shared: Final = torch.UntypedStorage.is_shared
-_share_memory_: Final = torch.UntypedStorage.share_memory_
-_export: Final = torch.Tensor.__dlpack__
+_is_shared: Final[Callable[..., Any]] = torch.UntypedStorage.is_shared
+_share_memory_: Final[Callable[..., Any]] = torch.UntypedStorage.share_memory_
+_export: Final[Callable[..., Any]] = torch.Tensor.__dlpack__
 
 
 def is_torch_shared(storage: Any) -> bool:

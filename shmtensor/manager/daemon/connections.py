@@ -46,7 +46,7 @@ class Connections:
     """The manager's connections, registered in the server's `poll`. Slots and clients belong to the others."""
 
     def __init__(self, listener: socket.socket, poll: select.epoll, state: State, uid: int) -> None:
-        self.listener = listener
+        self.listener: socket.socket = listener
         self._poll = poll
         self._state = state
         self._uid = uid

@@ -79,7 +79,7 @@ class Guard:
         self._home = os.stat(self._directory)
         self._problems: list[str] = []
         try:
-            self.changes = _native.directory_watch()
+            self.changes: int = _native.directory_watch()
         except OSError:
             self.changes = -1
 

@@ -97,7 +97,7 @@ class Role:
         self.max_clients = max_clients
         self.log = log
         self.is_left = is_left
-        self.keeper = keeper
+        self.keeper: int = keeper
         self.line = line
         self.killed: Life | None = None
         """What the lock file said of a manager that did not end in order."""
@@ -109,7 +109,7 @@ class Role:
         """Descriptors of the previous process of this service, which its supervisor kept, by name."""
         self.is_restarted = False
         """Whether this process has executed a fresh interpreter; its supervisor has all descriptors then."""
-        self.is_others = line is not None
+        self.is_others: bool = line is not None
         """Whether another process has, or has taken, the role: then the files at the address are left alone."""
         self.ready: Callable[[], None] = lambda: None
 

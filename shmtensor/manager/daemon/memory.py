@@ -47,9 +47,9 @@ class Made:
     __slots__ = ("metadata", "name", "payload")
 
     def __init__(self, metadata: _native.SegmentMetadata, payload: int, name: bytes) -> None:
-        self.metadata = metadata
-        self.payload = payload
-        self.name = name
+        self.metadata: _native.SegmentMetadata = metadata
+        self.payload: int = payload
+        self.name: bytes = name
 
 
 class Memory:

@@ -38,13 +38,13 @@ class Connection:
     __slots__ = ("generation", "kind", "out", "pid", "since", "slot", "sock", "stalled")
 
     def __init__(self, sock: socket.socket, kind: Kind, pid: int) -> None:
-        self.sock = sock
-        self.kind = kind
-        self.pid = pid
-        self.slot = 0
-        self.generation = 0  # of the slot, of an embryo
-        self.since = monotonic()
-        self.stalled = 0.0  # when a reply could first not be sent
+        self.sock: socket.socket = sock
+        self.kind: Kind = kind
+        self.pid: int = pid
+        self.slot: int = 0
+        self.generation: int = 0  # of the slot, of an embryo
+        self.since: float = monotonic()
+        self.stalled: float = 0.0  # when a reply could first not be sent
         self.out: deque[tuple[bytes, list[int]]] = deque()  # packets with descriptors of their own
 
     def send(self, data: bytes, descriptors: list[int], ours: bool) -> None:
@@ -99,11 +99,11 @@ class Packet:
     __slots__ = ("credentials", "data", "descriptors", "pidfd", "truncated")
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        self.data: bytes = data
         self.descriptors: list[int] = []
         self.credentials: tuple[int, int] | None = None  # pid, uid
-        self.pidfd = -1
-        self.truncated = False
+        self.pidfd: int = -1
+        self.truncated: bool = False
 
     def close(self) -> None:
         """Close the descriptors that were not taken over."""

@@ -55,12 +55,12 @@ class Client:
     __slots__ = ("detached", "foreign", "pid", "slot", "start_time", "word")
 
     def __init__(self, slot: int, word: int, pid: int, start_time: int, foreign: bool, detached: bool) -> None:
-        self.slot = slot
-        self.word = word
-        self.pid = pid
-        self.start_time = start_time
-        self.foreign = foreign
-        self.detached = detached
+        self.slot: int = slot
+        self.word: int = word
+        self.pid: int = pid
+        self.start_time: int = start_time
+        self.foreign: bool = foreign
+        self.detached: bool = detached
 
 
 class Segment:
@@ -84,16 +84,16 @@ class Segment:
         ring: Ring | None = None,
         device: bytes = b"",
     ) -> None:
-        self.id = number
-        self.metadata = metadata
-        self.payload = payload
-        self.nbytes = nbytes
-        self.dedicated = dedicated
-        self.owner = owner
-        self.name = name
-        self.ring = ring
-        self.device = device
-        self.trimmed_at = -1  # live blocks when its gaps were last given back
+        self.id: int = number
+        self.metadata: SegmentMetadata = metadata
+        self.payload: int = payload
+        self.nbytes: int = nbytes
+        self.dedicated: bool = dedicated
+        self.owner: int | None = owner
+        self.name: bytes = name
+        self.ring: Ring | None = ring
+        self.device: bytes = device
+        self.trimmed_at: int = -1  # live blocks when its gaps were last given back
 
     @property
     def flags(self) -> int:

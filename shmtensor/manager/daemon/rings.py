@@ -23,10 +23,10 @@ class Ring:
     __slots__ = ("event", "memory", "number", "segment")
 
     def __init__(self, memory: RingMemory) -> None:
-        self.memory = memory
-        self.number = memory.number
-        self.segment = 0  # set once the state keeps it
-        self.event = -1
+        self.memory: RingMemory = memory
+        self.number: int = memory.number
+        self.segment: int = 0  # set once the state keeps it
+        self.event: int = -1
 
     def watch(self) -> int:
         """Return the descriptor of the event, made on the first call and up to date. Raises OSError.

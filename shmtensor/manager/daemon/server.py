@@ -65,14 +65,14 @@ _OBSERVER_MAY = (
 class Server:
     """The manager at one address. Use it in a `with`, and call `run()` inside."""
 
-    stopping = False
-    replaced = False
-    is_to_be_followed = False
+    stopping: bool = False
+    replaced: bool = False
+    is_to_be_followed: bool = False
     """Set after an orderly end: another process is to continue with this manager's segments."""
-    is_restarting = False
+    is_restarting: bool = False
     asker: Connection | None = None
     """The connection that asked to replace this manager."""
-    request_id = 0
+    request_id: int = 0
     """The id of that request, which is not answered yet."""
     _is_idle_end = False
     _custodian: Custodian | None = None
@@ -118,12 +118,12 @@ class Server:
         self.is_private = is_private
         self.is_left = is_left
         self.log = log
-        self.group = group or _native.Group.create(int.from_bytes(os.urandom(8), "little"))
-        self.group_id = self.group.group_id
+        self.group: _native.Group = group or _native.Group.create(int.from_bytes(os.urandom(8), "little"))
+        self.group_id: int = self.group.group_id
         if group is not None:
             takeover.end_predecessor(group)
-        self.epoch = self.group.lead()
-        self.past = past if past is not None and group is not None else Past()
+        self.epoch: int = self.group.lead()
+        self.past: Past = past if past is not None and group is not None else Past()
         self.past.group = self.group_id
         self._journal = Journal(journal_path(address), self.past, before is not None)
         self._guard_at = monotonic() + GUARD_SECONDS
@@ -132,9 +132,9 @@ class Server:
             notify.keep(group_name(self.group_id, self.epoch), [self.group.fd])
             notify.drop(group_name(self.group_id, self.epoch - 1))
         memory = Memory(self.group_id, self._journal, kept if is_kept else None)
-        self.state = State(self.group, memory, max_clients)
+        self.state: State = State(self.group, memory, max_clients)
         self._service = Service(self.state, memory, self._facts, self._search)
-        self.started = time()
+        self.started: float = time()
         self._started = monotonic()
         self._took_over = group is not None
         self._idle_since = self._started

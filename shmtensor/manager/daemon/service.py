@@ -27,9 +27,9 @@ class Answer:
     __slots__ = ("descriptors", "ours", "reply")
 
     def __init__(self, reply: protocol.Message, descriptors: tuple[int, ...] = (), ours: bool = False) -> None:
-        self.reply = reply
-        self.descriptors = descriptors
-        self.ours = ours
+        self.reply: protocol.Message = reply
+        self.descriptors: tuple[int, ...] = descriptors
+        self.ours: bool = ours
 
 
 class Service:

@@ -85,11 +85,11 @@ class State:
         self.orphans: set[int] = set()
         self.rings: dict[int, Ring] = {}  # by number
         self._numbers = Numbers(group)
-        self.names = Names(self.clients, outside, self._live_bytes, self._check_live)
+        self.names: Names = Names(self.clients, outside, self._live_bytes, self._check_live)
         self.unannounced: list[Client] = []  # clients found in the slot table that the server does not watch yet
         self._mark = group.epoch & 0xFFFFFF
         """Part of the word of each slot that this manager marks DEAD, so that its predecessor cannot free that slot."""
-        self.is_complete = True
+        self.is_complete: bool = True
         """False: clients of the previous manager may still reconnect with segments that it sent them last."""
         self._dead: dict[int, int] = {}  # slot -> its word, until it is free
         self._undo_pending: set[int] = set()  # dead slots whose transfers are still to be undone

@@ -23,7 +23,7 @@ class Watch:
     """Detects clients that died and tells the state. Its pidfds are registered in the server's `poll`. Never blocks."""
 
     def __init__(self, state: State, poll: select.epoll, uid: int) -> None:
-        self.had_client = False
+        self.had_client: bool = False
         self._state = state
         self._poll = poll
         self._uid = uid

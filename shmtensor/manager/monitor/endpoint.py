@@ -46,15 +46,15 @@ class Endpoint(BoundedServer):
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         """Listen at an IP address and port (0: any free one). Raises InvalidArgument: it is not possible."""
-        self.answers = threading.BoundedSemaphore(MAX_ANSWERS)
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.answers: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_ANSWERS)
+        self.address_family: int = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler.factory(registry))
         except OSError as problem:
             raise InvalidArgument(
                 f"cannot listen at {_shown(host, port)}: {problem.strerror}; choose another --port or --host"
             ) from None
-        self.url = f"http://{_shown(host, self.server_port)}{PATH}"
+        self.url: str = f"http://{_shown(host, self.server_port)}{PATH}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print a traceback, unless the other side has closed the connection or does not read."""

@@ -17,7 +17,7 @@ from shmtensor.manager.monitor import tables
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Literal
+    from typing import Any, ClassVar, Literal
 
     from shmtensor.manager.monitor.snapshot import Snapshot
     from shmtensor.manager.monitor.watch import Watch
@@ -35,10 +35,12 @@ class Looked(Message):
 class Top(App[None]):
     """A tab with a table for each kind of thing; looks at each interval, in a thread of its own."""
 
-    TITLE = "shmtensor-manager top"
-    ENABLE_COMMAND_PALETTE = False
-    AUTO_FOCUS = "DataTable"
-    CSS = "#filter { display: none; } #filter.shown { display: block; } TabbedContent, DataTable { height: 1fr; }"
+    TITLE: str | None = "shmtensor-manager top"
+    ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
+    AUTO_FOCUS: ClassVar[str | None] = "DataTable"
+    CSS: ClassVar[str] = (
+        "#filter { display: none; } #filter.shown { display: block; } TabbedContent, DataTable { height: 1fr; }"
+    )
     BINDINGS = [  # noqa: RUF012  (Textual's own type)
         Binding("s", "sort", "Sort by next column"),
         Binding("r", "reverse", "Reverse"),

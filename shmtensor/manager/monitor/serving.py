@@ -42,7 +42,9 @@ class BoundedServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without looking the host's name up, which may ask a name server."""
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        address: Any = self.server_address
+        self.server_name: str = address[0]
+        self.server_port: int = address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own. Too many that wait: the oldest of them is closed."""
@@ -84,7 +86,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
         head = self._read_head()
         self.server.has_request(self.connection)
         self.connection.settimeout(SEND_SECONDS)
-        self.rfile = io.BytesIO(head)
+        self.rfile: io.BufferedIOBase = io.BytesIO(head)
         self.close_connection = True
         if head:
             self.handle_one_request()

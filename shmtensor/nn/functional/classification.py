@@ -285,7 +285,7 @@ def _smooth_cross_entropy(
         smooth = smooth.sum() / _shares(input.detach(), target, weight, ignored, "none").sum()
     elif reduction == "sum":
         smooth = smooth.sum()
-    return sharp * (1 - label_smoothing) + smooth * (label_smoothing / input.shape[axis])  # type: ignore[no-any-return]
+    return sharp * (1 - label_smoothing) + smooth * (label_smoothing / input.shape[axis])
 
 
 @function

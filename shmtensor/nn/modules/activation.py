@@ -137,8 +137,8 @@ class Hardtanh(_InPlace):
                 warnings.warn(
                     f"keyword argument `{new}ue` is deprecated and rename to `{new}`", FutureWarning, stacklevel=2
                 )
-        self.min_val = min_val if min_value is None else min_value
-        self.max_val = max_val if max_value is None else max_value
+        self.min_val: float = min_val if min_value is None else min_value
+        self.max_val: float = max_val if max_value is None else max_value
         if self.max_val <= self.min_val:
             raise InvalidArgument(
                 f"max_val {self.max_val} is not larger than min_val {self.min_val}; give other bounds"

@@ -55,13 +55,13 @@ class MultiheadAttention(Module):
             raise InvalidArgument(f"embed_dim must be divisible by num_heads; got {embed_dim=} and {num_heads=}")
         super().__init__()
         self.embed_dim = embed_dim
-        self.kdim = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
+        self.kdim: int = embed_dim if kdim is None else kdim
+        self.vdim: int = embed_dim if vdim is None else vdim
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
         self.batch_first = batch_first
-        self.head_dim = embed_dim // num_heads
+        self.head_dim: int = embed_dim // num_heads
         one = self._qkv_same_embed_dim
         shapes: dict[str, tuple[int, ...] | None] = {
             "in_proj_weight": (3 * embed_dim, embed_dim) if one else None,
@@ -74,7 +74,9 @@ class MultiheadAttention(Module):
         how = {"device": device, "dtype": dtype}
         for name, shape in {**shapes, **ends}.items():
             self.register_parameter(name, None if shape is None else Parameter(empty(shape, **how)))
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, **how)
+        self.out_proj: NonDynamicallyQuantizableLinear = NonDynamicallyQuantizableLinear(
+            embed_dim, embed_dim, bias, **how
+        )
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
 

@@ -54,7 +54,7 @@ class Unflatten(Module):
                     f"unflattened_size must be tuple of ints, but found element of type {type_name(size)} at pos {i}"
                 )
         self.dim = dim
-        self.unflattened_size = unflattened_size
+        self.unflattened_size: Any = unflattened_size
 
     def forward(self, input: Tensor) -> Tensor:
         """The same elements."""

@@ -62,7 +62,7 @@ class LayerNorm(Module):
         device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
+        self.normalized_shape: tuple[int, ...] = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
@@ -161,7 +161,7 @@ class RMSNorm(Module):
         dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
+        self.normalized_shape: tuple[int, ...] = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         made = Parameter(empty(self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None

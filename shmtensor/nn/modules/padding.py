@@ -23,7 +23,7 @@ class _Pad(Module):
 
     def __init__(self, padding: Any) -> None:
         super().__init__()
-        self.padding = type(self)._each(padding)
+        self.padding: tuple[int, ...] = type(self)._each(padding)
 
     def forward(self, input: Tensor) -> Tensor:
         """The input with what is added."""

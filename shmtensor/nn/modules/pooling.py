@@ -30,7 +30,7 @@ class _MaxPoolNd(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride = stride if stride is not None else kernel_size
+        self.stride: Any = stride if stride is not None else kernel_size
         self.padding = padding
         self.dilation = dilation
         self.return_indices = return_indices
@@ -94,9 +94,9 @@ class _MaxUnpoolNd(Module):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         super().__init__()
         each = type(self)._each
-        self.kernel_size = each(kernel_size)
-        self.stride = each(stride if stride is not None else kernel_size)
-        self.padding = each(padding)
+        self.kernel_size: tuple[int, ...] = each(kernel_size)
+        self.stride: tuple[int, ...] = each(stride if stride is not None else kernel_size)
+        self.padding: tuple[int, ...] = each(padding)
 
     def extra_repr(self) -> str:
         """The arguments."""
@@ -175,9 +175,9 @@ class AvgPool1d(_AvgPoolNd):
         count_include_pad: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.kernel_size = single(kernel_size)
-        self.stride = single(stride if stride is not None else kernel_size)
-        self.padding = single(padding)
+        self.kernel_size: tuple[Any, ...] = single(kernel_size)
+        self.stride: tuple[Any, ...] = single(stride if stride is not None else kernel_size)
+        self.padding: tuple[Any, ...] = single(padding)
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
@@ -202,7 +202,7 @@ class _AvgPoolOfSeveral(_AvgPoolNd):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride = stride if stride is not None else kernel_size
+        self.stride: Any = stride if stride is not None else kernel_size
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
@@ -324,11 +324,11 @@ class _FractionalMaxPoolNd(Module):
             raise InvalidArgument(f"{name} requires specifying either an output size, or a pooling ratio")
         if output_size is not None and output_ratio is not None:
             raise InvalidArgument("only one of output_size and output_ratio may be specified")
-        self.kernel_size = each(kernel_size)
+        self.kernel_size: tuple[Any, ...] = each(kernel_size)
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
-        self.output_size = None if output_size is None else each(output_size)
-        self.output_ratio = None if output_ratio is None else each(output_ratio)
+        self.output_size: tuple[Any, ...] | None = None if output_size is None else each(output_size)
+        self.output_ratio: tuple[Any, ...] | None = None if output_ratio is None else each(output_ratio)
         if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
             raise InvalidArgument(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 

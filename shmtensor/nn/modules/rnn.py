@@ -55,7 +55,7 @@ class RNNBase(Module):
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = _probability(dropout, num_layers)
+        self.dropout: float = _probability(dropout, num_layers)
         self.bidirectional = bidirectional
         self.proj_size = proj_size
         self._require_sizes()

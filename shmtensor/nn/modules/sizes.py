@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 
 def _each(count: int) -> Callable[[Any], tuple[Any, ...]]:
@@ -13,7 +13,11 @@ def _each(count: int) -> Callable[[Any], tuple[Any, ...]]:
     return each
 
 
-single, pair, triple, quadruple, sextuple = _each(1), _each(2), _each(3), _each(4), _each(6)
+single: Final = _each(1)
+pair: Final = _each(2)
+triple: Final = _each(3)
+quadruple: Final = _each(4)
+sextuple: Final = _each(6)
 
 
 def reversed_twice(sizes: tuple[int, ...]) -> list[int]:

@@ -98,11 +98,12 @@ class Embedding(_Table):
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        weight, self.padding_idx = _table(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
+        weight, place = _table(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
+        self.padding_idx: int | None = place
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        self.weight = Parameter(weight, requires_grad=not _freeze)
+        self.weight: Parameter = Parameter(weight, requires_grad=not _freeze)
         if _weight is None:
             self.reset_parameters()
         self.sparse = sparse
@@ -161,8 +162,9 @@ class EmbeddingBag(_Table):
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        weight, self.padding_idx = _table(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
-        self.weight = Parameter(weight)
+        weight, place = _table(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
+        self.padding_idx: int | None = place
+        self.weight: Parameter = Parameter(weight)
         if _weight is None:
             self.reset_parameters()
         self.mode = mode

@@ -58,16 +58,18 @@ class TransformerEncoderLayer(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         how = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **how)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **how)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **how)
+        self.self_attn: MultiheadAttention = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **how
+        )
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias, **how)
+        self.dropout: Dropout = Dropout(dropout)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias, **how)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.norm1: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
+        self.norm2: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
+        self.activation: Any = _activation(activation)
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
@@ -125,19 +127,23 @@ class TransformerDecoderLayer(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         how = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **how)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **how)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **how)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **how)
+        self.self_attn: MultiheadAttention = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **how
+        )
+        self.multihead_attn: MultiheadAttention = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **how
+        )
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias, **how)
+        self.dropout: Dropout = Dropout(dropout)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias, **how)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.norm1: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
+        self.norm2: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
+        self.norm3: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **how)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
+        self.dropout3: Dropout = Dropout(dropout)
+        self.activation: Any = _activation(activation)
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
@@ -198,7 +204,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.layers = _copies(encoder_layer, num_layers)
+        self.layers: ModuleList = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
@@ -226,7 +232,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
+        self.layers: ModuleList = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -283,10 +289,10 @@ class Transformer(Module):
         def norm() -> LayerNorm:
             return LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
 
-        self.encoder = custom_encoder
+        self.encoder: Any = custom_encoder
         if custom_encoder is None:
             self.encoder = TransformerEncoder(TransformerEncoderLayer(*settings), num_encoder_layers, norm())
-        self.decoder = custom_decoder
+        self.decoder: Any = custom_decoder
         if custom_decoder is None:
             self.decoder = TransformerDecoder(TransformerDecoderLayer(*settings), num_decoder_layers, norm())
         for parameter in self.parameters():

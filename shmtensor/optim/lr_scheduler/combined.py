@@ -77,7 +77,7 @@ class SequentialLR(OfSchedulers):
             )
         self._schedulers = schedulers
         self._milestones = milestones
-        self.last_epoch = last_epoch + 1
+        self.last_epoch: int = last_epoch + 1
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             set_rate(group, group["initial_lr"])
@@ -128,7 +128,7 @@ class ChainedScheduler(OfSchedulers):
     """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
-        self.optimizer = self._require(schedulers, optimizer)
+        self.optimizer: Optimizer = self._require(schedulers, optimizer)
         self._schedulers = schedulers
         self._last_lr = rates_of(self.optimizer)
 

@@ -100,7 +100,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 self.T_i *= self.T_mult
         else:
             self._go_to(epoch or 0)
-        self.last_epoch = floor(epoch or 0)
+        self.last_epoch: int = floor(epoch or 0)
         with self._computing():
             values = self.get_lr()
         self._set(values)

@@ -87,10 +87,10 @@ class CyclicLR(WithMomentum):
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
                 set_rate(group, rate)
-        self.max_lrs = for_each_group("max_lr", optimizer, max_lr)
+        self.max_lrs: list[Any] = for_each_group("max_lr", optimizer, max_lr)
         up = float(step_size_up)
-        self.total_size = up + (up if step_size_down is None else float(step_size_down))
-        self.step_ratio = up / self.total_size
+        self.total_size: float = up + (up if step_size_down is None else float(step_size_down))
+        self.step_ratio: float = up / self.total_size
         if scale_fn is None and mode not in ("triangular", "triangular2", "exp_range"):
             raise InvalidArgument(
                 f"mode is invalid and scale_fn is None: {mode!r}; give 'triangular', 'triangular2' or 'exp_range'"
@@ -104,7 +104,8 @@ class CyclicLR(WithMomentum):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             found = self._begin_momentum(optimizer, base_momentum, max_momentum, last_epoch)
-            self.base_momentums, self.max_momentums = found
+            self.base_momentums: Any = found[0]
+            self.max_momentums: Any = found[1]
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
@@ -185,7 +186,7 @@ class OneCycleLR(WithMomentum):
         last_epoch: int = -1,
     ) -> None:
         require_optimizer(optimizer)
-        self.total_steps = _number_of_steps(total_steps, epochs, steps_per_epoch)
+        self.total_steps: int = _number_of_steps(total_steps, epochs, steps_per_epoch)
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
             raise InvalidArgument(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):

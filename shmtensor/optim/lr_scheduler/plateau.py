@@ -48,7 +48,7 @@ class ReduceLROnPlateau(LRScheduler):
         require_optimizer(optimizer)
         self.factor = factor
         self.optimizer = optimizer
-        self.default_min_lr = None if isinstance(min_lr, list | tuple) else min_lr
+        self.default_min_lr: float | None = None if isinstance(min_lr, list | tuple) else min_lr
         count = len(optimizer.param_groups)
         self.min_lrs: list[Any] = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * count
         if len(self.min_lrs) != count:
@@ -65,13 +65,13 @@ class ReduceLROnPlateau(LRScheduler):
         self.mode = mode
         self.threshold = threshold
         self.threshold_mode = threshold_mode
-        self.mode_worse = inf if mode == "min" else -inf
+        self.mode_worse: float = inf if mode == "min" else -inf
         self._reset()
 
     def _reset(self) -> None:
-        self.best = self.mode_worse
-        self.cooldown_counter = 0
-        self.num_bad_epochs = 0
+        self.best: float = self.mode_worse
+        self.cooldown_counter: int = 0
+        self.num_bad_epochs: int = 0
 
     def step(self, metrics: SupportsFloat, epoch: Any = None) -> None:  # type: ignore[override]
         """Count a step, and reduce the rates if it is time.
@@ -82,7 +82,7 @@ class ReduceLROnPlateau(LRScheduler):
         """
         if epoch is not None:
             warn_of_epoch(2)
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.last_epoch: int = self.last_epoch + 1 if epoch is None else epoch
         current = float(metrics)
         if self._is_better(current, self.best):
             self.best = current

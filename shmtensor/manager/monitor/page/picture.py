@@ -45,7 +45,7 @@ class Picture:
     """The tables and blocks of one moment."""
 
     def __init__(self) -> None:
-        self.t = 0.0
+        self.t: float = 0.0
         self.now = 0
         self.tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
         self.blocks: dict[str, bytes] = {}

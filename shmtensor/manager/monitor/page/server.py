@@ -64,15 +64,15 @@ class Server(BoundedServer):
     def __init__(self, source: Source, port: int = 0) -> None:
         """Listen on the loopback at `port` (0: one that is free). Raises OSError: the port is in use."""
         self.source = source
-        self.token = secrets.token_urlsafe(24)
+        self.token: str = secrets.token_urlsafe(24)
         folder = Path(__file__).parent / "static"
-        self.files = {
+        self.files: dict[str, tuple[bytes, str]] = {
             path: ((folder / name).read_bytes().replace(b"{{token}}", self.token.encode()), kind)
             for path, (name, kind) in _FILES.items()
         }
         self._streams = 0
         super().__init__((HOST, port), Handler)
-        self.hosts = _hosts(self.server_port)
+        self.hosts: set[str] = _hosts(self.server_port)
 
     @property
     def url(self) -> str:
@@ -123,7 +123,7 @@ class Handler(BoundedHandler):
             return self.refuse(405, "only GET is allowed")
         path, _, query = self.path.partition("?")
         try:
-            self.query = dict(parse_qsl(query, max_num_fields=8))
+            self.query: dict[str, str] = dict(parse_qsl(query, max_num_fields=8))
         except ValueError:
             return self.refuse(400, "too many fields in the query")
         if not hmac.compare_digest(self.query.get("token", "").encode("utf-8", "replace"), self.server.token.encode()):
