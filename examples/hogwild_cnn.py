@@ -116,11 +116,14 @@ class Evaluator:
         self.model = new_model(norm).eval()  # normalizes by the running statistics
         self.sets = sets
 
-    def __call__(self, trained: nn.Module) -> list[float]:
+    def __call__(self, trained: nn.Module) -> tuple[float, float]:
         """The part of the images of each set that is recognised."""
         self.model.load_state_dict(hogwild.snapshot(trained.state_dict()))
         with st.no_grad():
-            return [(self.model(one.images).argmax(1) == one.labels).float().mean().item() for one in self.sets]
+            as_they_are, on_moved = [
+                float((self.model(x.images).argmax(1) == x.labels).float().mean()) for x in self.sets
+            ]
+        return as_they_are, on_moved
 
 
 def run_hogwild(arguments: argparse.Namespace, data: Digits, tests: Sequence[Digits], moving: bool) -> Run:
@@ -166,7 +169,7 @@ def draw_plot(runs: Sequence[Run], tests: Sequence[Digits], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 2))
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 2))[0]
     left.suptitle("Test digits, and how they were moved")
     for number, axes in enumerate(left.subplots(4, 4).flat):
         shown = tests[number % 2].images[number // 2, 0]

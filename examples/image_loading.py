@@ -195,7 +195,7 @@ def draw_plot(alone: float, runs: Sequence[Run], crops: Crops, path: Path) -> No
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(13, 4), layout="constrained")
-    left, middle, right = figure.subfigures(1, 3, width_ratios=(2, 3, 3))
+    left, middle, right = figure.subfigures(1, 3, squeeze=False, width_ratios=(2, 3, 3))[0]
     left.suptitle("Crops to train on")
     for number, axes in enumerate(left.subplots(5, len(crops.photographs)).flat):
         axes.imshow(crops[number][0])
@@ -271,7 +271,7 @@ def main() -> int:
 
     def test(model: Any) -> float:
         with st.no_grad():
-            return (model(test_crops).argmax(1) == test_labels).float().mean().item()
+            return float((model(test_crops).argmax(1) == test_labels).float().mean())
 
     try:
         alone = decoding_alone(crops)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Camera:
             if len(pending) == PENDING:
                 total += ray.get(pending[0][0])
                 pending.popleft()  # not before: the tuple has the batch
-        return total + sum(ray.get(reference) for reference, _ in pending)
+        return total + sum(float(ray.get(reference)) for reference, _ in pending)
 
 
 @ray.remote(num_cpus=0, enable_tensor_transport=True)
@@ -65,6 +65,11 @@ class Viewer:
 
     def look(self, batch: Any) -> float:
         return float(batch[::1024].sum())
+
+
+def started(actor: Any, node: str, *args: Any) -> Any:
+    """Start an actor on a node. (For type checkers, what Ray's decorator returns is the class that it was given.)"""
+    return actor.options(resources={node: 0.01}).remote(*args)
 
 
 def pass_on(take: Any, viewer: Any, count: int, bar: Any) -> float:
@@ -91,11 +96,10 @@ def shown(camera: Any, viewer: Any, count: int, bar: Any) -> float:
 
 def run(megabytes: float, count: int) -> bool:
     """Measure each way, and print a table. Returns whether all batches arrived."""
-    camera = Camera.options(resources={"first": 0.01}).remote(megabytes)
-    near = Viewer.options(resources={"first": 0.01}).remote()
-    far = Viewer.options(resources={"second": 0.01}).remote()
+    camera = started(Camera, "first", megabytes)
+    near, far = started(Viewer, "first"), started(Viewer, "second")
     few = max(PENDING, count // 4)
-    ways = [
+    ways: list[tuple[str, int, Callable[[int, Any], float]]] = [
         ("one node, tensor transport", count, lambda n, bar: pass_on(camera.take, near, n, bar)),
         ("one node, handles", count, lambda n, bar: shown(camera, near, n, bar)),
         ("one node, arrays in Ray's store", few, lambda n, bar: pass_on(camera.take_array, near, n, bar)),

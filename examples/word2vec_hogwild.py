@@ -99,7 +99,11 @@ def load() -> Text:
     order = np.random.default_rng(0).permutation(len(stretches))
     held_out, training = np.split(stretches[order], [len(stretches) // HELD_OUT])
     test = held_out[kept[held_out] > 0.5]
-    return Text(list(counts), *map(st.from_numpy, (training, test, kept, drawn)), *wanted_and_weight())
+    wanted, weight = wanted_and_weight()
+    return Text(
+        list(counts), st.from_numpy(training), st.from_numpy(test), st.from_numpy(kept), st.from_numpy(drawn), wanted,
+        weight,
+    )  # fmt: skip
 
 
 def wanted_and_weight() -> tuple[st.Tensor, st.Tensor]:
@@ -245,7 +249,7 @@ def accuracy_of(middle: st.Tensor, neighbour: st.Tensor, test: st.Tensor) -> flo
     others = words[st.randperm(len(words), generator=st.Generator().manual_seed(0))]
     fits, other_fits = ((around * middle[which]).sum(1) for which in (words, others))
     found = (fits > other_fits).float() + (fits == other_fits).float() / 2
-    return found[words != others].mean().item()
+    return float(found[words != others].mean())
 
 
 def run_hogwild(arguments: argparse.Namespace, text: Text, processes: int) -> Run:
@@ -278,7 +282,7 @@ def run_gensim(arguments: argparse.Namespace, text: Text, threads: int) -> Run:
 
     def watch(seconds: float, *now: Any) -> None:
         tables[:] = map(st.from_numpy, now)
-        curve.append((seconds, accuracy_of(*tables, text.test)))
+        curve.append((seconds, accuracy_of(tables[0], tables[1], text.test)))
 
     stretches = [[text.words[number] for number in stretch] for stretch in text.training.tolist()]
     settings = {

@@ -116,7 +116,8 @@ def loss_of(model: ActorCritic, states: st.Tensor, moves: st.Tensor, returns: st
     advantages = returns - values.detach()
     chosen = logs.gather(-1, moves.unsqueeze(-1)).squeeze(-1)
     entropy = -(logs.exp() * logs).sum(-1).mean()
-    return CRITIC_WEIGHT * mse_loss(values, returns) - (chosen * advantages).mean() - ENTROPY_BONUS * entropy
+    loss: st.Tensor = CRITIC_WEIGHT * mse_loss(values, returns) - (chosen * advantages).mean() - ENTROPY_BONUS * entropy
+    return loss
 
 
 # ---- what it has learnt ----------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def score_of(state: dict[str, st.Tensor]) -> float:
 
 def best_moves(model: ActorCritic, states: st.Tensor) -> st.Tensor:
     """The moves that the actor is more inclined to."""
-    logs, _ = model(states)
+    logs: st.Tensor = model(states)[0]
     return logs.argmax(-1)
 
 

@@ -61,7 +61,7 @@ def run_together(
     """
     gate = Gate(processes)
     workers: dict[int, mp.ProcessContext] = {}
-    start = replaced = 0
+    start, replaced = 0.0, 0
 
     def employ(rank: int) -> int:
         with ignoring_interrupts():  # a terminal sends Ctrl-C to all; it is this process that ends the others
