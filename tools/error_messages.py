@@ -678,7 +678,8 @@ def split(text: str) -> tuple[str, str]:
     """Split a message into cause and cure; the cure is empty if the message has none."""
     for cure in CURES:
         for cut in cure.finditer(text):
-            if _is_outside(text, cut.start()) and _has_words(text[: cut.start()]):
+            told = cure is CURES[0] or _has_words(text[: cut.start()])
+            if told and _is_outside(text, cut.start()):
                 return text[: cut.start()].strip(), text[cut.end() :].strip()
     for requirement in REQUIREMENTS:
         required = requirement.search(text)

@@ -487,7 +487,10 @@ class Store(RingObject):
         except KeyError:
             waited = "" if timeout is None else f" (waited {max(0, timeout):g} s)"
             of_version = "" if version is None else f" of version {version}"
-            raise ObjectNotFound(f"no object {key!r}{of_version} is in {self._called}{waited}") from None
+            raise ObjectNotFound(
+                f"no object {key!r}{of_version} is in {self._called}{waited}; "
+                "put it first, or see keys() for what there is"
+            ) from None
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
 

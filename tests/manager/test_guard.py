@@ -305,7 +305,7 @@ def test_a_lock_file_removed_before_the_socket_exists(here: World, home: Path, o
     done = subprocess.run(command, env=here.env, capture_output=True, text=True, timeout=BOUND, check=False)
     assert (done.returncode, done.stdout) == (
         0,
-        f"the lock file of {path} was removed while the manager started\n",
+        f"the lock file of {path} was removed while the manager started; start it again\n",
     ), done.stderr
     if other_starts:
         made = client.at(os.fsencode(path))
