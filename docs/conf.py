@@ -47,4 +47,5 @@ def plain(app: Any, what: str, name: str, value: Any, options: Any, lines: list[
 
 
 def setup(app: Any) -> None:
+    """Connect what changes docstrings."""
     app.connect("autodoc-process-docstring", plain, priority=900)  # after napoleon

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+MADE = {"errors.md", "modules.md", "contributing.md", "changelog.md", "benchmarks.md", "examples.md", "models.md"}
+"""Pages of the site that tools/build_site.py makes."""
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text()):
-        assert "://" in target or (document.parent / target).exists(), target
+        assert "://" in target or target in MADE or (document.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -3,9 +3,10 @@
 python tools/build_site.py build/site           build it into build/site/html; a warning of Sphinx is an error
 python tools/build_site.py build/site --links   ask each address of another site as well whether it is there
 
-The sources are put together in build/site/sources: the documents of docs/, the other documents of the repository as pages
-beside them (PAGES), the list of errors (tools/error_messages.py) and the API reference (tools/reference.py). Links between
-documents are changed to lead to these pages; files of the repository that documents name are copied, to be read there.
+The sources are put together in build/site/sources: the documents of docs/, the other documents of the repository as
+pages beside them (PAGES), and what is made from the code: the list of errors (tools/error_messages.py), that of modules
+(tools/modules.py) and the API reference (tools/reference.py). Links between documents are changed to lead to these
+pages; files of the repository that documents name are copied, to be read there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 from pathlib import Path
 
 import error_messages
+import modules
 import reference
 from sphinx.cmd.build import build_main
 from sphinx.util.inventory import InventoryFile
@@ -71,6 +73,7 @@ def gather(sources: Path) -> None:
         if document != "README.md":
             (sources / page_name).write_text(moved((ROOT / document).read_text(), document, sources))
     (sources / "errors.md").write_text(error_messages.page())
+    (sources / "modules.md").write_text(modules.page())
     reference.write(sources / "reference")
 
 

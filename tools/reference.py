@@ -1,6 +1,6 @@
-"""Writes the sources of the API reference: a page for each public module, with a directive of autodoc for each public name.
+"""Makes the API reference: a page for each public module, with a directive of Sphinx's autodoc for each public name.
 
-tools/build_site.py runs it when the site is built; the texts are the docstrings. A name of several modules, as `shmtensor.sin` and
+tools/build_site.py runs it; the texts are the docstrings. A name of several modules, as `shmtensor.sin` and
 `shmtensor.special.sin`, is described where it is listed first, and the other pages refer to it.
 """
 
@@ -10,7 +10,7 @@ import enum
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,7 +50,7 @@ MODULES = {
     "shmtensor.integrations.dask": "Dask",
     "shmtensor.utils.dlpack": "DLPack by torch's names",
 }
-"""The public modules and the titles of their pages, in the order of the site; `shmtensor.errors` is on the page of errors."""
+"""The public modules and the titles of their pages, in order; `shmtensor.errors` is on the page of errors."""
 
 KINDS = ("classes", "functions", "constants")
 TENSOR_METHODS = "shmtensor.Tensor"
@@ -100,13 +100,15 @@ def members_of(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def text_of_class(name: str, cls: type) -> str:
-    # Members of our own bases are repeated where the base is not public; torch's users look them up at the class.
-    members = [] if issubclass(cls, enum.Enum) else [one for one in members_of(cls) if one[1] in vars(cls)]
-    text = directive("autoclass", name, "show-inheritance", "members" if issubclass(cls, enum.Enum) else "no-members")
-    for kind, member in members:
-        inner = directive(kind, f"{name}.{member}")
-        text += "".join(f"   {line}\n" if line else "\n" for line in inner.splitlines())
-    return text
+    text = directive("autoclass", name, "show-inheritance", "no-members")
+    if issubclass(cls, enum.Enum):
+        return text + "".join(f"   .. py:attribute:: {name}.{one.name}\n      :value: {one.value!r}\n\n" for one in cls)
+    own = [(kind, member) for kind, member in members_of(cls) if member in vars(cls)]
+    return text + nested(directive(kind, f"{name}.{member}") for kind, member in own)
+
+
+def nested(directives: Iterable[str]) -> str:
+    return "".join(f"   {line}\n" if line else "\n" for text in directives for line in text.splitlines())
 
 
 def pages() -> dict[str, str]:
@@ -152,16 +154,15 @@ def pages() -> dict[str, str]:
 
 def text_of_tensor() -> str:
     text = ".. py:currentmodule:: shmtensor\n\n" + directive("autoclass", TENSOR_METHODS, "no-members")
-    for kind, member in members_of(shmtensor.Tensor):
-        inner = directive(kind, f"{TENSOR_METHODS}.{member}")
-        text += "".join(f"   {line}\n" if line else "\n" for line in inner.splitlines())
-    return text
+    return text + nested(directive(kind, f"{TENSOR_METHODS}.{member}") for kind, member in members_of(shmtensor.Tensor))
 
 
 def index() -> str:
     text = heading("API reference", "=")
-    text += "Every public name, with the text that ``help`` shows. Names, arguments and results are torch's where torch has\n"
-    text += "the same thing; :doc:`../tensors` lists the differences. Exceptions are on the page of :doc:`errors <../errors>`.\n\n"
+    text += """Every public name, with the text that ``help`` shows. Names, arguments and results are torch's where torch
+has the same thing; :doc:`../tensors` lists the differences. Exceptions are on the page of :doc:`../errors`.
+
+"""
     text += ".. toctree::\n   :maxdepth: 1\n\n"
     names = list(MODULES)
     names.insert(1, TENSOR_METHODS)

@@ -1,7 +1,7 @@
 """Checks that a release is consistent; `make release` runs it before anything is published. It changes nothing.
 
-A release is made from a commit whose version (`shmtensor.__version__`, which the packages take over) has a section with a date
-in CHANGELOG.md and an annotated tag `v<version>`, whose packages are built, complete and installable, and which CI has passed.
+A release is made from a commit whose version (`shmtensor.__version__`, which the packages take over) has a section with
+a date in CHANGELOG.md and an annotated tag `v<version>`, and whose packages are built and complete.
 """
 
 from __future__ import annotations

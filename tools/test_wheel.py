@@ -2,9 +2,9 @@
 
 python tools/test_wheel.py dist build/wheel-test -- -m "not exhaustive" -n 3
 
-The folder gets an environment and a copy of what the tests read: tests, examples, documents, but neither shmtensor/ nor
-native/. No compiler, no headers and no make are needed, so this may run in a bare image with Python alone; tests of what is
-absent are skipped. Arguments after `--` are pytest's.
+The folder gets an environment and a copy of what the tests read: tests, examples, documents, but neither shmtensor/
+nor native/. No compiler, no headers and no make are needed, so this may run in a bare image with Python alone; tests of
+what is absent are skipped. Arguments after `--` are pytest's.
 """
 
 from __future__ import annotations
