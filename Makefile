@@ -5,12 +5,12 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format docs wheel test-wheel release clean check-tools native
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format docs wheel test-wheel release clean check-tools native aarch64
 
 # What stands behind two number signs after a target is its line in `make help`; behind them and an @, the name of a group.
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	  /^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 ##@ First steps (each does all its set-up)
 demo: $(VENV)/.examples  ## train two networks and word vectors in shared memory; pictures in examples/output (1 min)
@@ -82,15 +82,42 @@ build/native/.built: $(VENV)/.tools $(NATIVE)
 # -------------------------------------------------------------------------------------------------------- longer runs
 SECONDS ?= 60
 KILLS ?= 1000
+# What both run: of which folder, by which emulator.
+define run_native
+	$(2) $(1)/failpoints
+	$(2) $(1)/reach
+	$(2) $(1)/graph
+	$(2) $(1)/windows
+	$(2) $(1)/timelines
+	$(2) $(1)/ranges $(SECONDS)
+	$(2) $(1)/stress $(SECONDS)
+	for structure in ring cast store sync; do $(2) $(1)/$$structure && $(2) $(1)/$$structure storm $(KILLS) || exit 1; done
+endef
 stress: native  ## native stress for SECONDS=60, and KILLS=1000 kills of each structure
-	build/native/failpoints
-	build/native/reach
-	build/native/graph
-	build/native/windows
-	build/native/timelines
-	build/native/ranges $(SECONDS)
-	build/native/stress $(SECONDS)
-	for structure in ring cast store sync; do build/native/$$structure && build/native/$$structure storm $(KILLS) || exit 1; done
+	$(call run_native,build/native)
+
+# For aarch64, under QEMU's emulation of a process (docs/memory-order.md, "aarch64"). QEMU_PLUGIN_API: of QEMU 7.2.
+AARCH64_CXX ?= aarch64-linux-gnu-g++
+AARCH64_LIBRARIES ?= /usr/aarch64-linux-gnu
+QEMU_AARCH64 ?= qemu-aarch64
+QEMU_PLUGIN_API ?= 1
+aarch64: SECONDS = 10
+aarch64: KILLS = 50
+aarch64: export QEMU_LD_PREFIX = $(AARCH64_LIBRARIES)
+aarch64: export QEMU_PLUGIN = file=$(abspath build/aarch64/qemu_plugin.so)
+aarch64: export SHMTENSOR_EMULATOR = $(QEMU_AARCH64)
+aarch64: build/aarch64/.built  ## the same for aarch64 under qemu-user; SECONDS=10 KILLS=50 (5 min)
+	$(call run_native,build/aarch64,$(QEMU_AARCH64))
+
+build/aarch64/.built: $(VENV)/.tools $(NATIVE)
+	@for program in $(AARCH64_CXX) $(QEMU_AARCH64); do command -v $$program >/dev/null || { echo "make aarch64 needs $$program" \
+	  "(Debian: apt-get install g++-aarch64-linux-gnu qemu-user)" >&2; exit 1; }; done
+	$(CMAKE) -S . -B build/aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=$(AARCH64_CXX) >/dev/null
+	$(BIN)/cmake --build build/aarch64
+	$${CXX:-c++} -std=c++20 -O1 -Wall -Wextra -shared -fPIC -DQEMU_PLUGIN_API=$(QEMU_PLUGIN_API) \
+	  native/tests/qemu_plugin.cpp -o build/aarch64/qemu_plugin.so
+	@touch $@
 
 kills: $(VENV)/.test native  ## KILLS=1000 random kills of producers and consumers on one queue, with checksums
 	build/native/ring storm $(KILLS)

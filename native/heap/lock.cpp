@@ -50,9 +50,9 @@ int wait_lock(Lock& lock, unsigned patience_ms) {
 
 std::atomic<bool> threads_visible{false};
 
-robust_list_head& own_list() {
+robust_list_head* own_list() {
     thread_local robust_list_head* const head = os::robust_list();
-    return *head;
+    return head;
 }
 
 }  // namespace
@@ -87,7 +87,8 @@ void drop_lock(Lock& lock) {
 
 Locked try_lock_untrusted(Lock& lock) {
     std::atomic<std::uint32_t>& word = word_of(lock);
-    robust_list_head& list = own_list();
+    robust_list_head* const list = own_list();
+    if (!list) return Locked::busy;  // the kernel has none: it would not release what this thread held if it was killed
     std::uint32_t seen = word.load(std::memory_order_relaxed);
     bool left = (seen & FUTEX_OWNER_DIED) != 0;
     if (is_taken(seen)) {
@@ -97,11 +98,11 @@ Locked try_lock_untrusted(Lock& lock) {
         left = true;
     }
     // Were this process killed from here on, the kernel would look at this word and mark it, as it does for glibc.
-    list.list_op_pending = reinterpret_cast<robust_list*>(reinterpret_cast<std::byte*>(&word) - list.futex_offset);
+    list->list_op_pending = reinterpret_cast<robust_list*>(reinterpret_cast<std::byte*>(&word) - list->futex_offset);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     const auto self = static_cast<std::uint32_t>(os::thread_id());
     if (!word.compare_exchange_strong(seen, self | (seen & FUTEX_WAITERS))) {  // SYNC: lock
-        list.list_op_pending = nullptr;
+        list->list_op_pending = nullptr;
         return Locked::busy;
     }
     lock.holder.store(0, std::memory_order_relaxed);
@@ -112,7 +113,7 @@ void drop_lock_untrusted(Lock& lock) {
     std::atomic<std::uint32_t>& word = word_of(lock);
     if (word.exchange(0) & FUTEX_WAITERS) os::futex_wake(word, 1);  // SYNC: lock
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    own_list().list_op_pending = nullptr;
+    own_list()->list_op_pending = nullptr;
 }
 
 std::uint32_t holder_of(const Lock& lock) {

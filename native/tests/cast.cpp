@@ -390,7 +390,7 @@ class Storm {
     }
     // A process is killed, and another one takes its place.
     void kill_one() {
-        ::usleep(static_cast<useconds_t>(random_() % 5000));
+        pause_before_kill(static_cast<std::uint32_t>(random_() % 5000), [&] { return world_.board->read.load(); });
         const std::size_t which = random_() % all_.size();
         const One one = all_[which];
         kill_running(one.pid);
@@ -518,7 +518,7 @@ void between() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    ::alarm(900);
+    set_bound(900);
     if (argc > 1 && std::string{argv[1]} == "storm")
         return storm(argument(argc, argv, 2, 500), argument(argc, argv, 3, std::random_device{}()));
     between();

@@ -1,6 +1,8 @@
 // Every failpoint in every role: the driver that the programs share, each with roles and an audit of its own.
 #pragma once
 
+#include <sys/prctl.h>
+
 #include <functional>
 #include <map>
 #include <set>
@@ -25,6 +27,27 @@ inline std::set<std::string> points_where(const std::function<bool(const std::st
 
 constexpr int kTries = 10;
 
+// Plays in a process of its own, which takes with it what it mapped: an emulator keeps tables of every page that this
+// process ever mapped, and copies them at each fork.
+inline bool play_apart(const Play& play, const std::string& role, const std::string& point, int nth,
+                       const std::string& action) {
+    constexpr int kPassed = 10, kMissed = 11;
+    std::fflush(nullptr);
+    const pid_t pid = ::fork();
+    want(pid >= 0, "fork");
+    if (pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const bool passed = play(role, point, nth, action);
+        std::fflush(nullptr);
+        std::_Exit(passed ? kPassed : kMissed);
+    }
+    int status = 0;
+    want(::waitpid(pid, &status, 0) == pid, "waitpid");
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) != kPassed && WEXITSTATUS(status) != kMissed))
+        fail(role + " " + point + ":" + std::to_string(nth) + ":" + action + ": ended with " + std::to_string(status));
+    return WEXITSTATUS(status) == kPassed;
+}
+
 // Runs all that are in `points`; ends 0 when each of `required` was reached. `nths`: passes to act at, ascending; up to
 // `repeatable` they come again whenever the role is played.
 inline int matrix(const std::set<std::string>& points, const std::set<std::string>& required,
@@ -35,12 +58,12 @@ inline int matrix(const std::set<std::string>& points, const std::set<std::strin
     for (const std::string& point : points)
         for (const std::string& role : roles)
             for (const int nth : nths) {
-                if (!play(role, point, nth, "kill")) break;
+                if (!play_apart(play, role, point, nth, "kill")) break;
                 reached.insert(point);
                 ++runs;
                 for (const char* action : {"stop", "exit"}) {
                     bool again = false;  // whether a wait ends in a sleep is up to the machine: not each time
-                    for (int tries = 0; tries < kTries && !again; ++tries) again = play(role, point, nth, action);
+                    for (int tries = 0; tries < kTries && !again; ++tries) again = play_apart(play, role, point, nth, action);
                     want(again || nth > repeatable, point + " is not repeatable");
                     ++runs;
                 }

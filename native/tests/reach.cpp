@@ -251,7 +251,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 }  // namespace
 
 int main() {
-    ::alarm(600);
+    set_bound(600);
     const auto points = points_where(
         [](const std::string& point) { return point.starts_with("reach.") || point.starts_with("group.may_open."); });
     return world::matrix(points, points, kRoles, {1, 2, 3}, 3, run);

@@ -361,7 +361,7 @@ class Storm {
     }
     // A process is killed, and another one takes its place.
     void kill_one() {
-        ::usleep(static_cast<useconds_t>(random_() % 3000));
+        pause_before_kill(static_cast<std::uint32_t>(random_() % 3000), [&] { return world_.ring.taken(); });
         const std::size_t which = random_() % all_.size();
         const One one = all_[which];
         kill_running(one.pid);
@@ -537,7 +537,7 @@ void pauses() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    ::alarm(900);
+    set_bound(900);
     if (argc > 1 && std::string{argv[1]} == "storm")
         return storm(argument(argc, argv, 2, 1000), argument(argc, argv, 3, std::random_device{}()));
     if (argc > 1 && std::string{argv[1]} == "threads") return threads(argument(argc, argv, 2, 5));

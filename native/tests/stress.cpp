@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
     const std::uint32_t seconds = argument(argc, argv, 1, 5);
     const std::uint32_t seed = argument(argc, argv, 2, static_cast<std::uint32_t>(os::random64()));
     std::printf("seed %u\n", seed);
-    ::alarm(seconds * 4 + 60);
+    set_bound(seconds * 4 + 60);
     put_off();
     threads(seconds, seed);
     if (kProcesses) processes(seconds, seed);

@@ -510,7 +510,7 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
     };
     for (int i = 0; i < 5; ++i) begin();
     for (std::uint32_t killed = 0; killed < kills; ++killed) {
-        ::usleep(static_cast<useconds_t>(random() % 3000));
+        pause_before_kill(static_cast<std::uint32_t>(random() % 3000), [&] { return world.board->rounds.load(); });
         const std::size_t which = random() % all.size();
         Actor one = all[which];
         one.look();
@@ -580,7 +580,7 @@ int threads(std::uint32_t seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    ::alarm(900);
+    set_bound(900);
     if (argc > 1 && std::string{argv[1]} == "storm")
         return storm(argument(argc, argv, 2, 1000), argument(argc, argv, 3, std::random_device{}()));
     if (argc > 1 && std::string{argv[1]} == "threads") return threads(argument(argc, argv, 2, 5));

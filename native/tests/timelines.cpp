@@ -165,7 +165,7 @@ void claim_together() {
 }  // namespace
 
 int main() {
-    ::alarm(300);
+    set_bound(300);
     give_back();
     claim_together();
     const auto points = points_where([](const std::string& point) { return point.starts_with("timelines."); });

@@ -42,6 +42,16 @@ inline std::uint32_t argument(int count, char** arguments, int at, std::uint32_t
     return value;
 }
 
+// Under an emulator: its name, which `make aarch64` gives, else nullptr.
+inline const char* emulator() {
+    return std::getenv("SHMTENSOR_EMULATOR");
+}
+
+// Ends this program with SIGALRM after so many seconds; later under an emulator.
+inline void set_bound(unsigned seconds) {
+    ::alarm(emulator() ? 4 * seconds : seconds);
+}
+
 // Make a call of the core until it is through, as module.cpp does.
 template <class Call>
 Status retry_blocking(Call&& call) {
@@ -109,6 +119,15 @@ inline void kill_running(int pid) {
     if (::waitpid(pid, &status, WNOHANG) == pid) fail("a process ended by itself: " + std::to_string(status));
     ::kill(pid, SIGKILL);
     want(::waitpid(pid, &status, 0) == pid, "waitpid");
+}
+
+// A pause before the next kill of a storm: some time, and until the processes have got on, as a slow machine or an
+// emulator takes longer to start one than the time between two kills.
+template <class Progress>
+void pause_before_kill(std::uint32_t microseconds, Progress&& progress) {
+    const auto before = progress();
+    ::usleep(microseconds);
+    for (int waits = 0; progress() == before && waits < 10000; ++waits) ::usleep(1000);
 }
 
 // What a manager does to a slot, but without looking at what it was.

@@ -1,0 +1,55 @@
+// A plugin for qemu-user (QEMU's TCG plugins), built for the host: system calls that it does not make for its guest,
+// and that tests of killed processes need.
+//
+//   set_robust_list, get_robust_list   qemu-user answers ENOSYS, since it cannot translate a guest's list in general.
+//                                      Then nobody marks the mutex of a killed holder
+//   madvise                            it answers 0 and does nothing for most advice. MADV_REMOVE then gives nothing
+//                                      back, MADV_POPULATE_WRITE reserves nothing
+//
+// Here guest and host are both little-endian with pointers of 64 bits, and guest memory lies at its own addresses
+// (guest_base is 0, as for a position-independent program by default). So the guest's addresses, and its robust list,
+// are valid for the kernel as they are.
+//
+// QEMU_PLUGIN=file=qemu_plugin.so qemu-aarch64 program. Debian packages no qemu-plugin.h: what is used is declared here.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#ifndef QEMU_PLUGIN_API
+#define QEMU_PLUGIN_API 1  // of QEMU 7.2
+#endif
+
+namespace {
+
+constexpr std::int64_t kSetRobustList = 99, kGetRobustList = 100, kMadvise = 233;  // aarch64's numbers
+constexpr std::uint64_t kRemove = 9, kPopulateWrite = 23;
+thread_local std::uint64_t head = 0, head_bytes = 0;  // as registered
+
+void before_call(std::uint64_t, unsigned, std::int64_t number, std::uint64_t a1, std::uint64_t a2, std::uint64_t a3,
+                 std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) {
+    if (number == kSetRobustList && ::syscall(SYS_set_robust_list, a1, a2) == 0) {
+        head = a1;
+        head_bytes = a2;
+    }
+    // The guest is told ENOSYS all the same, but finds its list. Of the calling thread alone.
+    if (number == kGetRobustList && a1 == 0) {
+        *reinterpret_cast<std::uint64_t*>(a2) = head;
+        *reinterpret_cast<std::uint64_t*>(a3) = head_bytes;
+    }
+    if (number == kMadvise && (a3 == kRemove || a3 == kPopulateWrite)) ::syscall(SYS_madvise, a1, a2, a3);
+}
+
+}  // namespace
+
+extern "C" {
+
+void qemu_plugin_register_vcpu_syscall_cb(std::uint64_t id, decltype(&before_call) call);
+
+__attribute__((visibility("default"))) int qemu_plugin_version = QEMU_PLUGIN_API;
+
+__attribute__((visibility("default"))) int qemu_plugin_install(std::uint64_t id, const void*, int, char**) {
+    qemu_plugin_register_vcpu_syscall_cb(id, before_call);
+    return 0;
+}
+}
