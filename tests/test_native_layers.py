@@ -86,15 +86,30 @@ def test_every_order_of_memory_names_its_pair(path: Path) -> None:
         assert not ORDERED.search(line) or tags(line) or tags(before), line
 
 
-def test_the_layout_lists_every_pair() -> None:
+def listed_pairs() -> dict[str, str]:
     table = re.search(
         r"// Order of memory\.(.*?)\n// All that stands", (NATIVE / "base/layout.hpp").read_text(), re.DOTALL
     )
     assert table
-    known = dict(re.findall(r"^//   (\w+) +(\S.*)$", table[1], re.MULTILINE))
+    return dict(re.findall(r"^//   (\w+) +(\S.*)$", table[1], re.MULTILINE))
+
+
+def test_the_layout_lists_every_pair() -> None:
+    known = listed_pairs()
     found = [tag for path in SHARED for line in path.read_text().splitlines() for tag in tags(line)]
     assert set(found) == set(known)
     assert not [tag for tag in known if found.count(tag) < 2 and "in Python" not in known[tag]]
+
+
+def test_every_pair_is_argued() -> None:
+    """docs/memory-order.md has one row for each name, in the order of the list, with no cell empty."""
+    text = (NATIVE.parent / "docs/memory-order.md").read_text()
+    section = re.search(r"\n## Each pair\n(.*?)\n## ", text, re.DOTALL)
+    assert section
+    table = [line.strip("|").split("|") for line in section[1].splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in table[2:]]
+    assert [row[0] for row in rows] == list(listed_pairs())
+    assert all(len(row) == len(table[0]) and all(row) for row in rows)
 
 
 @pytest.mark.parametrize(("struct", "message"), [("EmbryoMessage", protocol.Embryo), ("QuietHello", protocol.Hello)])

@@ -33,9 +33,10 @@
 //   high       that the records before it are whole
 //   chains     where the hash chains before it lie
 //   record     what a record of a store contains: read under the lock, which its writer may have died with
-//   receipt    which message a worker took: read in Python, once the worker has ended
+//   receipt    which message a worker took, and the results of those before it: read in Python
 //   handover   what the last holder of a lock, or who set an event or notified, wrote before (sync.cpp)
 // All that stands without an order in the code is sequentially consistent. What is relaxed is under a lock, or a hint.
+// docs/memory-order.md argues each pair, and what a process leaves that is killed between two stores.
 //
 // Only offsets and indices are stored, never pointers. (pthread_mutex_t keeps pointers of the thread that holds it;
 // they mean something to that thread and to the kernel alone.)

@@ -144,7 +144,7 @@ void SegmentMetadata::derive() {
     for (std::uint32_t b = 0; b < blocks; ++b) {
         if (!has_record(b)) continue;
         BlockRecord& r = block(b);
-        r.count.store(r.next, std::memory_order_relaxed);
+        r.count.store(r.next, std::memory_order_release);  // SYNC: hold
         if (r.next > 0) {
             r.where = static_cast<std::uint32_t>(Where::out);
             ++live;
@@ -185,7 +185,8 @@ std::uint64_t SegmentMetadata::live_size(std::uint32_t index, std::uint32_t gene
     if (!os::next_written(fd(), page, page + kPage, &from, &to)) return 0;
     const BlockRecord& r = block(index);
     const bool live =
-        r.count.load(std::memory_order_relaxed) > 0 && r.generation.load(std::memory_order_relaxed) == generation;
+        r.count.load(std::memory_order_acquire) > 0 &&  // SYNC: hold
+        r.generation.load(std::memory_order_relaxed) == generation;
     return live ? r.size.load(std::memory_order_relaxed) : 0;
 }
 
@@ -253,7 +254,7 @@ std::uint32_t SegmentMetadata::hand_out(std::uint32_t index, std::uint64_t offse
     e.since.store(os::monotonic_seconds(), std::memory_order_relaxed);
     e.word.store(hold_word(index, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
     SHMTENSOR_POINT("metadata.hand_out.held");
-    r.count.store(1, std::memory_order_relaxed);
+    r.count.store(1, std::memory_order_release);  // SYNC: hold
     h.live_blocks.store(h.live_blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     h.live_bytes.store(h.live_bytes.load(std::memory_order_relaxed) + size, std::memory_order_relaxed);
     SHMTENSOR_POINT("metadata.hand_out.counted");

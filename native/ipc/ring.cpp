@@ -324,7 +324,7 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
         if (held) held->word.store(hold_word(hold.block, number_, HoldKind::message), std::memory_order_release);
         SHMTENSOR_POINT("ring.put.one_moved");
     }
-    h.tail.bytes.store(before + encoded.bytes, std::memory_order_relaxed);
+    h.tail.bytes.store(before + encoded.bytes, std::memory_order_release);  // not before the undo record; SYNC: bytes
     SHMTENSOR_POINT("ring.put.moved");
     h.tail.at.word.store(position_word(units_of(tail) + filler + units, count_of(tail) + 1));  // SYNC: tail
     SHMTENSOR_POINT("ring.put.published");

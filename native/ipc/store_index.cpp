@@ -292,6 +292,7 @@ void Store::grow_chains() {
         const std::uint32_t at = take_record(units_of(bytes));
         if (at == 0) return;
         record(at).word.store(record_word(StoreState::chains), std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // derive() would free a record that is only listed
         h.chunks[chunk] = at;
     }
     *chain(made) = 0;

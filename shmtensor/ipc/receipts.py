@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._native import BlockGone, LockBusy, Refused
+import numpy as np
+
+from .._native import BlockGone, LockBusy, Refused, atomic_load, atomic_store
 from ..manager import client
 from . import reductions
 from .queues import SimpleQueue
@@ -13,7 +15,10 @@ __all__ = ["Receipt", "take"]
 
 
 class Receipt(reductions.Shared):
-    """The number + 1 of the task that a worker has taken (0: none). Only the worker writes it."""
+    """The number + 1 of the task that a worker has taken (0: none). Only the worker writes it.
+
+    Who sees a receipt cleared, or with a later number, sees the result that the worker put before (SYNC: receipt).
+    """
 
     def __init__(self) -> None:
         self._open(client.default().allocate(8))
@@ -21,7 +26,7 @@ class Receipt(reductions.Shared):
 
     def _open(self, block: Any) -> None:
         self.block = block
-        self._cell = memoryview(block).cast("B").cast("Q")
+        self._cell = np.frombuffer(block, np.int64, 1)
 
     def __getstate__(self) -> Any:
         return self._share(self.block)
@@ -31,11 +36,11 @@ class Receipt(reductions.Shared):
 
     def read(self) -> int:
         """Return the task's number + 1. Does not block."""
-        return self._cell[0]
+        return atomic_load(self._cell, 0, "acquire")
 
     def clear(self) -> None:
         """Set it to no task. Does not block."""
-        self._cell[0] = 0
+        atomic_store(self._cell, 0, 0, "release")
 
 
 def take(tasks: SimpleQueue, receipt: Receipt, seconds: float) -> Any:
