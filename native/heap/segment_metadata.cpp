@@ -184,9 +184,8 @@ std::uint64_t SegmentMetadata::live_size(std::uint32_t index, std::uint32_t gene
     std::uint64_t from = 0, to = 0;
     if (!os::next_written(fd(), page, page + kPage, &from, &to)) return 0;
     const BlockRecord& r = block(index);
-    const bool live =
-        r.count.load(std::memory_order_acquire) > 0 &&  // SYNC: hold
-        r.generation.load(std::memory_order_relaxed) == generation;
+    const bool live = r.count.load(std::memory_order_acquire) > 0 &&  // SYNC: hold
+                      r.generation.load(std::memory_order_relaxed) == generation;
     return live ? r.size.load(std::memory_order_relaxed) : 0;
 }
 

@@ -212,7 +212,8 @@ struct Harness {
         if (!spec.empty()) environment.push_back(variable.data());
         environment.push_back(nullptr);
         pid_t pid = 0;
-        want(::posix_spawnp(&pid, words[0].c_str(), &files, nullptr, arguments.data(), environment.data()) == 0, "spawn");
+        want(::posix_spawnp(&pid, words[0].c_str(), &files, nullptr, arguments.data(), environment.data()) == 0,
+             "spawn");
         ::posix_spawn_file_actions_destroy(&files);
         return pid;
     }
@@ -347,7 +348,7 @@ int main(int argc, char** argv) {
         }
         return play(argv[1], named);
     }
-    set_bound(900);  // the bound of the whole matrix
+    set_bound(900);                                                            // the bound of the whole matrix
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");  // which an emulator's child has not
     const auto points = points_where([](const std::string& point) {
         return std::none_of(std::begin(kElsewhere), std::end(kElsewhere),

@@ -63,7 +63,8 @@ inline int matrix(const std::set<std::string>& points, const std::set<std::strin
                 ++runs;
                 for (const char* action : {"stop", "exit"}) {
                     bool again = false;  // whether a wait ends in a sleep is up to the machine: not each time
-                    for (int tries = 0; tries < kTries && !again; ++tries) again = play_apart(play, role, point, nth, action);
+                    for (int tries = 0; tries < kTries && !again; ++tries)
+                        again = play_apart(play, role, point, nth, action);
                     want(again || nth > repeatable, point + " is not repeatable");
                     ++runs;
                 }

@@ -10,7 +10,8 @@
 // (guest_base is 0, as for a position-independent program by default). So the guest's addresses, and its robust list,
 // are valid for the kernel as they are.
 //
-// QEMU_PLUGIN=file=qemu_plugin.so qemu-aarch64 program. Debian packages no qemu-plugin.h: what is used is declared here.
+// QEMU_PLUGIN=file=qemu_plugin.so qemu-aarch64 program. Debian packages no qemu-plugin.h: what is used is declared
+// here.
 #include <sys/syscall.h>
 #include <unistd.h>
 
