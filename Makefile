@@ -252,13 +252,13 @@ docs: $(VENV)/.docs  ## build the documentation site into build/site/html; a war
 wheel: $(VENV)/.release  ## build sdist and wheel into dist, checked and with its platform's tag (2 min)
 	rm -rf dist build/wheel
 	$(BIN)/python -m build --quiet --outdir build/wheel .
-	$(BIN)/python -m auditwheel repair --wheel-dir dist build/wheel/*.whl
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair --wheel-dir dist build/wheel/*.whl
 	cp build/wheel/*.tar.gz dist
 	$(BIN)/python -m twine check --strict dist/*
 
 # The suite against the installed wheel, from a copy of the repository without the package's sources.
 test-wheel: $(VENV)/.release  ## install dist's wheel into a new environment and run the tests against it (8 min)
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/test_wheel.py --python "$(PYTHON)" dist build/wheel-test -- -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/check_wheel.py --python "$(PYTHON)" dist build/wheel-test -- -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
 
 release: $(VENV)/.release  ## check that version, changelog, tag, documents and packages agree; says what to publish
 	$(BIN)/python tools/release.py

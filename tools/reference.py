@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -100,7 +101,10 @@ def members_of(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def text_of_class(name: str, cls: type) -> str:
-    text = directive("autoclass", name, "show-inheritance", "no-members")
+    is_derived = any(base.__module__.startswith("shmtensor") for base in cls.__bases__)
+    text = directive("autoclass", name, "no-members", *(["show-inheritance"] if is_derived else []))
+    if cls.__name__ != name.rpartition(".")[2]:  # of which autodoc says no more than that it is an alias
+        text = f".. py:class:: {name}\n\n" + textwrap.indent(f"{inspect.getdoc(cls)}\n\n", "   ")
     if issubclass(cls, enum.Enum):
         return text + "".join(f"   .. py:attribute:: {name}.{one.name}\n      :value: {one.value!r}\n\n" for one in cls)
     own = [(kind, member) for kind, member in members_of(cls) if member in vars(cls)]
@@ -159,8 +163,8 @@ def text_of_tensor() -> str:
 
 def index() -> str:
     text = heading("API reference", "=")
-    text += """Every public name, with the text that ``help`` shows. Names, arguments and results are torch's where torch
-has the same thing; :doc:`../tensors` lists the differences. Exceptions are on the page of :doc:`../errors`.
+    text += """Every public name, with the text that ``help`` shows. Names, arguments and results are torch's where
+torch has the same thing; :doc:`../tensors` lists the differences. Exceptions are on the page of :doc:`../errors`.
 
 """
     text += ".. toctree::\n   :maxdepth: 1\n\n"

@@ -1,6 +1,6 @@
 """Installs a wheel into a new environment and runs the tests against it, where the package's sources are not.
 
-python tools/test_wheel.py dist build/wheel-test -- -m "not exhaustive" -n 3
+python tools/check_wheel.py dist build/wheel-test -- -m "not exhaustive" -n 3
 
 The folder gets an environment and a copy of what the tests read: tests, examples, documents, but neither shmtensor/
 nor native/. No compiler, no headers and no make are needed, so this may run in a bare image with Python alone; tests of
