@@ -86,7 +86,8 @@ def missing_names(html: Path) -> list[str]:
     errors = importlib.import_module("shmtensor.errors")
     page_of_errors = (html / "errors.html").read_text()
     lacking = [name for name in wanted if name not in known and f">{name}<" not in pages]
-    return lacking + [name for name in reference.public_names(errors.__name__) if name not in page_of_errors]
+    classes = [name for name in reference.public_names(errors.__name__) if isinstance(getattr(errors, name), type)]
+    return lacking + [name for name in classes if name not in page_of_errors]
 
 
 def main() -> int:
