@@ -35,9 +35,19 @@ copybutton_exclude = ".linenos, .gp"
 linkcheck_timeout = 20
 
 
+_HIDDEN = "\N{WORD JOINER}"
+
+
+def described(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before the colon of a property's first line for its type."""
+    if what in ("attribute", "property", "data") and lines:
+        lines[0] = lines[0].replace(":", _HIDDEN)
+
+
 def plain(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with `names`: `zero_` and `|x|` mean what they say there, and nothing to docutils."""
     for at, line in enumerate(lines):
+        line = line.replace(_HIDDEN, ":")
         field = re.match(r"\s*:[^:]*:", line)
         start = field.end() if field else 0
         parts = re.split(r"(`+[^`]*`+)", line[start:])
@@ -48,4 +58,5 @@ def plain(app: Any, what: str, name: str, value: Any, options: Any, lines: list[
 
 def setup(app: Any) -> None:
     """Connect what changes docstrings."""
+    app.connect("autodoc-process-docstring", described, priority=100)
     app.connect("autodoc-process-docstring", plain, priority=900)  # after napoleon

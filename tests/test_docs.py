@@ -39,3 +39,13 @@ def test_targets_of_make_exist(document: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)) | {"test"}
     for target in re.findall(r"`make ([\w-]+)", document.read_text()):
         assert target in targets, target
+
+
+def test_versions_that_are_named_are_those_of_the_code() -> None:
+    from shmtensor._native import LAYOUT_VERSION, PROTOCOL_VERSION
+
+    protocol, operating = ((ROOT / "docs" / name).read_text() for name in ("protocol.md", "operating.md"))
+    assert f"`PROTOCOL_VERSION` = {PROTOCOL_VERSION} " in protocol
+    assert f"(protocol {PROTOCOL_VERSION}, layout {LAYOUT_VERSION})" in operating
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"layout of shared memory is version {LAYOUT_VERSION}, the protocol version {PROTOCOL_VERSION}." in changes
