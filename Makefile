@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format docs wheel test-wheel release clean check-tools native aarch64
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format docs wheel test-wheel release clean check-tools native aarch64 check-aarch64
 
 # What stands behind two number signs after a target is its line in `make help`; behind them and an @, the name of a group.
 help:
@@ -106,12 +106,14 @@ aarch64: KILLS = 50
 aarch64: export QEMU_LD_PREFIX = $(AARCH64_LIBRARIES)
 aarch64: export QEMU_PLUGIN = file=$(abspath build/aarch64/qemu_plugin.so)
 aarch64: export SHMTENSOR_EMULATOR = $(QEMU_AARCH64)
-aarch64: build/aarch64/.built  ## the same for aarch64 under qemu-user; SECONDS=10 KILLS=50 (5 min)
+aarch64: check-aarch64 build/aarch64/.built  ## the same for aarch64 under qemu-user; SECONDS=10 KILLS=50 (10 min)
 	$(call run_native,build/aarch64,$(QEMU_AARCH64))
 
-build/aarch64/.built: $(VENV)/.tools $(NATIVE)
+check-aarch64:
 	@for program in $(AARCH64_CXX) $(QEMU_AARCH64); do command -v $$program >/dev/null || { echo "make aarch64 needs $$program" \
 	  "(Debian: apt-get install g++-aarch64-linux-gnu qemu-user)" >&2; exit 1; }; done
+
+build/aarch64/.built: $(VENV)/.tools $(NATIVE) | check-aarch64
 	$(CMAKE) -S . -B build/aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_CXX_COMPILER=$(AARCH64_CXX) >/dev/null
 	$(BIN)/cmake --build build/aarch64
