@@ -5,6 +5,9 @@
 //                                      Then nobody marks the mutex of a killed holder
 //   madvise                            it answers 0 and does nothing for most advice. MADV_REMOVE then gives nothing
 //                                      back, MADV_POPULATE_WRITE reserves nothing
+//   openat of /proc/PID/stat           of the guest itself it makes the content up, with another start time than others
+//                                      read there. The path is changed to one that it does not know; in place, so that
+//                                      the buffer must have room for two characters more, as that of os.cpp has
 //
 // Here guest and host are both little-endian with pointers of 64 bits, and guest memory lies at its own addresses
 // (guest_base is 0, as for a position-independent program by default). So the guest's addresses, and its robust list,
@@ -16,6 +19,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 
 #ifndef QEMU_PLUGIN_API
 #define QEMU_PLUGIN_API 1  // of QEMU 7.2
@@ -23,7 +28,7 @@
 
 namespace {
 
-constexpr std::int64_t kSetRobustList = 99, kGetRobustList = 100, kMadvise = 233;  // aarch64's numbers
+constexpr std::int64_t kSetRobustList = 99, kGetRobustList = 100, kMadvise = 233, kOpenAt = 56;  // aarch64's
 constexpr std::uint64_t kRemove = 9, kPopulateWrite = 23;
 thread_local std::uint64_t head = 0, head_bytes = 0;  // as registered
 
@@ -37,6 +42,12 @@ void before_call(std::uint64_t, unsigned, std::int64_t number, std::uint64_t a1,
     if (number == kGetRobustList && a1 == 0) {
         *reinterpret_cast<std::uint64_t*>(a2) = head;
         *reinterpret_cast<std::uint64_t*>(a3) = head_bytes;
+    }
+    if (number == kOpenAt) {
+        auto* path = reinterpret_cast<char*>(a2);
+        char own[32];
+        std::snprintf(own, sizeof own, "/proc/%d/stat", static_cast<int>(::getpid()));
+        if (std::strcmp(path, own) == 0) std::sprintf(path, "/proc/./%d/stat", static_cast<int>(::getpid()));
     }
     if (number == kMadvise && (a3 == kRemove || a3 == kPopulateWrite)) ::syscall(SYS_madvise, a1, a2, a3);
 }

@@ -397,8 +397,11 @@ void play_waiter(Play& play) {
         want(me.queue.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
         play.finish();
     }
-    // Whatever the dead was told, this is for the other one.
+    // Whatever the dead was told, this is for the other one; under the lock, without which that one could have ended
+    // before notify() looks whether it lives.
+    me.lock();
     want(me.queue.notify(me.self, 1) == 1, play.what + ": nobody was notified");
+    me.unlock();
 }
 
 void play_notifier(Play& play) {
