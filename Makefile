@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DSHMTENSOR_MODULE=OFF -DSHMTENSOR_NATIVE_TESTS=ON
 NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
-.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format docs wheel test-wheel release clean check-tools native aarch64 check-aarch64
+.PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format coverage covered docs wheel test-wheel release clean check-tools native aarch64 check-aarch64
 
 # What stands behind two number signs after a target is its line in `make help`; behind them and an @, the name of a group.
 help:
@@ -244,6 +244,28 @@ format: $(VENV)/.dev  ## let ruff and clang-format change the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i native/*/*.?pp
+
+# Which lines and branches the tests run, of Python and C++. It works on a clone of what is committed, since the extension of a
+# checkout would be replaced by an instrumented one. What a killed process ran is not counted. COVERED chooses tests.
+COVERED ?= tests
+COVERAGE ?= build/coverage
+coverage: check-tools  ## lines and branches that the tests run, of Python and C++; COVERED=tests/store (30 min)
+	test -d $(COVERAGE) || git clone --quiet . $(COVERAGE)
+	git -C $(COVERAGE) pull --quiet
+	$(MAKE) --no-print-directory -C $(COVERAGE) covered COVERED="$(COVERED)"
+
+COVERED_BY := COVERAGE_FILE=$(abspath build/data/coverage) $(BIN)/python -m coverage
+covered: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[test-all,coverage]" \
+	  --config-settings=cmake.define.SHMTENSOR_COVERAGE=ON --config-settings=build-dir=build/instrumented
+	find build -name '*.gcda' -delete && rm -rf build/data && mkdir -p build/data
+	$(COVERED_BY) run -m pytest -n $(JOBS) --dist worksteal -o timeout=600 -m "not exhaustive" $(COVERED) $(TESTFLAGS) || \
+	  echo "some tests failed; the figures are of all that ran" >&2
+	$(COVERED_BY) combine --quiet
+	$(COVERED_BY) html --quiet -d build/python
+	$(COVERED_BY) report --skip-covered --sort=miss | tail -n 60
+	$(BIN)/python -m gcovr --root . --filter native/ --exclude-throw-branches --merge-mode-functions separate \
+	  --html-nested build/native.html --txt --txt-summary build/instrumented
 
 # The site, from the documents, the docstrings and the code (tools/build_site.py); LINKS=1 asks whether other sites' pages are there.
 docs: $(VENV)/.docs  ## build the documentation site into build/site/html; a warning is an error (2 min); LINKS=1
