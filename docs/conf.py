@@ -27,6 +27,8 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 
+smartquotes = False  # commands and messages are copied and searched
+
 html_theme = "furo"
 html_title = f"shmtensor {version}"
 html_show_sourcelink = False

@@ -267,9 +267,10 @@ class EndOfFile(FileDamaged, EOFError):
 
 
 class WorkerDied(ShmTensorError, ChildProcessError):
-    """A worker of a Pool was killed, or exited, during a task. The pool continues without that task.
+    """A worker was killed, or exited, during a task. A pool continues without that task; the iterator of a loader ends.
 
-    Submit the task again if it may run twice. SIGKILL without a sender often means a lack of memory: see `dmesg`.
+    Submit the task again if it may run twice. A loader goes on with `loader.load_state_dict(loader.state_dict())`, or
+    by itself with `on_worker_death="restart"`. SIGKILL without a sender often means a lack of memory: see `dmesg`.
 
     Attributes:
         pid: process id of the worker.

@@ -42,6 +42,7 @@ OUTPUT = {
     "dlpack.py": "15.0\ntensor([1., 1., 1.], memory=shared)\n",
     "jax_batches.py": "4000500.0\n",
     "jax_hogwild.py": "[1.0, 2.0, 3.0, 4.0]\n",
+    "answers.py": "a worker ended with -9\nmissing: [4]\n",
     "deaths.py": "the message: 1000.0\nthe lock: owner died, True\nthe store: [0.0, 0.0, 0.0]\n",
     "wait.py": "the result\nthe worker ended with exit code 3, and without a result\n",
 }

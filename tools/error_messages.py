@@ -99,7 +99,6 @@ REQUIREMENTS = (
         r"(\b(?:[Ee]xpect(?:s|ed|ing)|[Gg]ive|needs?|requires?|takes?|wants)\b.+?)"
         r"(?:, (?:and|but|not|got|it|which)\b.*)?$"
     ),
-    re.compile(r"((?:\b(?:one of|only|at least|at most|from)\b) .+?)(?:, not .*)?$"),
 )
 
 SHOWN_AS_THEY_ARE = frozenset(

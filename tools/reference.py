@@ -140,7 +140,7 @@ def pages() -> dict[str, str]:
                 by_kind[kind].append(directive("autofunction", full))
             else:
                 by_kind[kind].append(f".. py:data:: {full}\n   :value: {' '.join(repr(value).split())}\n\n")
-        text = heading(f"{module_name}: {title[0].lower() + title[1:]}", "=")
+        text = heading(f"{module_name}: {title}", "=")
         text += f".. py:module:: {module_name}\n\n"
         if doc := inspect.getdoc(module):
             text += f".. automodule:: {module_name}\n   :no-members:\n   :no-index:\n\n" if doc else ""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import cache, partial, wraps
+from string import Formatter
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -128,6 +129,14 @@ class Row:
 
 ROWS: Final[dict[str, list[Row]]] = {}
 """The operations of each module that has been imported."""
+
+
+class _Doing(Formatter):
+    """What an operation was doing, with arrays by their shapes."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        is_array = getattr(value, "ndim", 0) and not format_spec
+        return f"an array of shape {value.shape}" if is_array else super().format_field(value, format_spec)
 
 
 class Form:
@@ -301,7 +310,8 @@ class Form:
             values.update(bound.arguments)
         if values.get("dim") is not None or "axis" not in values:
             values["axis"] = values.get("dim")
-        return self.fails.format_map(values)
+        doing: str = _Doing().vformat(self.fails, (), values)
+        return doing
 
     def require_arguments(self, /, *args: Any, **how: Any) -> None:
         """Raise TypeError for arguments that the form does not take."""

@@ -215,7 +215,10 @@ class WorkerIterator:
 
     def _following(self) -> Any:
         if self._broken is not None:
-            raise SampleFailed(f"this iterator has ended before its last batch, with {self._broken}; call iter(loader)")
+            raise SampleFailed(
+                f"this iterator has ended before its last batch, with {self._broken}; iter(loader) begins the next "
+                "epoch, and goes on with this one after loader.load_state_dict(loader.state_dict())"
+            )
         while not self._is_over:
             self._prefetch(1)
             if not self._waiting:

@@ -339,7 +339,9 @@ def _death_of(worker: Any) -> WorkerDied:
 class Pool(pool.Pool):
     """A pool of worker processes with the standard interface, whose tasks and results go through shared memory.
 
-    When a worker is killed or exits, the task that it was running raises WorkerDied (in map and imap: its chunk).
+    When a worker is killed or exits, the task that it was running raises WorkerDied. In `imap` this is the task's
+    chunk, and with a chunksize above 1 the iterator ends there; `map` raises, and gives no other results. Use
+    `apply_async` for each task, or `imap` with chunksize 1, to keep the results of the others.
     Another worker is started, and all other tasks are done as usual. Workers end when the process of the pool ends.
     """
 

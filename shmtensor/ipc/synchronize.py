@@ -108,6 +108,9 @@ class SemLock(reductions.Shared):
 class Lock(SemLock):
     """A lock: `acquire(block=True, timeout=None)`, `release()`, `with`. Any process or thread may release it.
 
+    If its owner is killed, the next one gets it within 100 ms, and its `owner_died` is True until it releases the lock:
+    the data that the lock protects may be inconsistent.
+
     Raises:
         ValueError: released while not held.
         OutOfMemory, ManagerError: no shared memory for it.

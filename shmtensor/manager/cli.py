@@ -69,7 +69,11 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     status = commands.add_parser("status", parents=[common], help="show address, pid, version, uptime, log, statistics")
     status.add_argument("--all", action="store_true", help="show all managers in the runtime directory")
     commands.add_parser("ls", parents=[common], help="list segments, their holders, and what is in flight")
-    gc = commands.add_parser("gc", parents=[common], help="release what is unused")
+    gc = commands.add_parser(
+        "gc",
+        parents=[common],
+        help="release handles, names and segments that nobody uses",
+    )
     gc.add_argument(
         "--in-flight", type=seconds, metavar="S", help="also what was sent S or more seconds ago and never received"
     )

@@ -505,7 +505,8 @@ class Manager:
             ) from None
         if isinstance(problem, BlockGone):
             raise errors.StaleHandle(
-                f"the block has been freed ({problem}); the sender of a handle must keep the tensor until it is opened"
+                f"the block has been freed ({problem}); keep the tensor until its handle has been opened, and in some "
+                "process for as long as it may be opened again"
             ) from None
         if isinstance(problem, LockBusy):
             raise errors.LockTimeout(

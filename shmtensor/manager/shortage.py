@@ -176,7 +176,7 @@ def describe(
         slot: the slot of this process in the group.
     """
     why = "the quota does not allow it" if number == EDQUOT else os.strerror(number)
-    parts = [f"no shared memory for {asked} bytes ({size(asked)}): {what}: {why}"]
+    parts = []
     if limit:
         parts.append(f"limit hit: {limit}")
     free = available()
@@ -217,4 +217,5 @@ def describe(
         advice = "enough has been released since then: try again, or raise the limit"
     if named:
         advice += ", or use the strategy file_descriptor, which does not depend on /dev/shm"
-    return ". ".join(parts) + f". What to do: {advice}"
+    found = "".join(f". {part}" for part in parts)
+    return f"no shared memory for {asked} bytes ({size(asked)}): {what}: {why}{found}. What to do: {advice}"

@@ -93,7 +93,9 @@ def _integers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     try:
         return tuple([integer(size) for size in sizes])
     except TypeError:
-        raise InvalidArgument(f"sizes must be integers or one tuple of them, not {sizes}") from None
+        raise InvalidArgument(
+            f"sizes must be integers or one tuple of them, not {sizes}; give a type as dtype="
+        ) from None
 
 
 def view_shape(sizes: tuple[Any, ...], array: NDArray[Any]) -> tuple[int, ...]:

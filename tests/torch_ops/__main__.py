@@ -40,6 +40,8 @@ def main() -> int:
         if not asked.names or info.name in asked.names or label(info) in asked.names
         if not asked.grad or gradients.is_differentiable(info)
     ]
+    if asked.names and not numbers:
+        parser.error(f"torch's database has no entry {' '.join(asked.names)}; its names are torch's, such as clamp")
     judge = partial(gradients.look, order=asked.grad) if asked.grad else look
     with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
         results = list(

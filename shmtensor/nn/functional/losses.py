@@ -136,7 +136,7 @@ def _binary(xp: Module, input: Array, target: Array) -> Array:
     require_floating("binary_cross_entropy", input)
     if input.size and not (input.min() >= 0 and input.max() <= 1):
         raise InvalidArgument("binary_cross_entropy of numbers that are not probabilities; give numbers from 0 to 1")
-    with xp.errstate(divide="ignore"):
+    with np.errstate(divide="ignore"):
         yes, no = xp.log(input), xp.log1p(-input)
     return (target - 1) * xp.maximum(no, -100) - target * xp.maximum(yes, -100)
 
