@@ -38,6 +38,7 @@ void before_call(std::uint64_t, unsigned, std::int64_t number, std::uint64_t a1,
         head = a1;
         head_bytes = a2;
     }
+    // NOLINTBEGIN(performance-no-int-to-ptr): the guest's addresses are ours
     // The guest is told ENOSYS all the same, but finds its list. Of the calling thread alone.
     if (number == kGetRobustList && a1 == 0) {
         *reinterpret_cast<std::uint64_t*>(a2) = head;
@@ -49,6 +50,7 @@ void before_call(std::uint64_t, unsigned, std::int64_t number, std::uint64_t a1,
         std::snprintf(own, sizeof own, "/proc/%d/stat", static_cast<int>(::getpid()));
         if (std::strcmp(path, own) == 0) std::sprintf(path, "/proc/./%d/stat", static_cast<int>(::getpid()));
     }
+    // NOLINTEND(performance-no-int-to-ptr)
     if (number == kMadvise && (a3 == kRemove || a3 == kPopulateWrite)) ::syscall(SYS_madvise, a1, a2, a3);
 }
 
