@@ -23,7 +23,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
 BEGINS = re.compile(r"\s*(import |from |# \w+\.py\n|# /// script)")
-OPTIONAL = ("torch", "jax", "ray", "dask", "cupy", "PIL", "joblib", "textual", "sklearn")
+OPTIONAL = ("torch", "jax", "ray", "dask", "distributed", "cupy", "PIL", "joblib", "textual", "sklearn")
 OUTPUT = {
     "loader.py": "4950 True\n",
     "rollouts.py": "4950.0\n(1,) float64 256\n",
@@ -70,7 +70,8 @@ class Program:
 
     @property
     def marks(self) -> list[pytest.MarkDecorator]:
-        return [getattr(pytest.mark, name) for name in ("torch", "ray", "dask") if name in self.modules]
+        names = self.modules | ({"dask"} if "distributed" in self.modules else set())
+        return [getattr(pytest.mark, name) for name in ("torch", "ray", "dask") if name in names]
 
 
 def programs(page: Path) -> Iterator[Program]:
