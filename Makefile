@@ -41,7 +41,6 @@ model: check-tools  ## the explicit-state models, with and without each safeguar
 	$(PYTHON) native/model/run.py
 
 ##@ Building
-# ------------------------------------------------------------------------------------------------------------ building
 check-tools:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "shmtensor needs Python 3.11 or newer; found: $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -79,7 +78,6 @@ build/native/.built: $(VENV)/.tools $(NATIVE)
 	@touch $@
 
 ##@ Kills, stress and longer runs
-# -------------------------------------------------------------------------------------------------------- longer runs
 SECONDS ?= 60
 KILLS ?= 1000
 # What both run: of which folder, by which emulator.
@@ -228,7 +226,6 @@ array-api: $(VENV)/.test  ## the array API's public suite; SUITE=checkout of arr
 	  -p no:cacheprovider --max-examples $(EXAMPLES) array_api_tests
 
 ##@ Quality
-# ------------------------------------------------------------------------------------------------------------- quality
 lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format (1 min)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -281,8 +278,8 @@ wheel: $(VENV)/.release  ## build sdist and wheel into dist, checked and with it
 	$(BIN)/python -m twine check --strict dist/*
 
 # The suite against the installed wheel, from a copy of the repository without the package's sources.
-test-wheel: $(VENV)/.release  ## install dist's wheel into a new environment and run the tests against it (8 min)
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/check_wheel.py --python "$(PYTHON)" dist build/wheel-test -- -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
+test-wheel:  ## install dist's wheel into a new environment and run the tests against it (8 min)
+	$(PYTHON) tools/check_wheel.py dist build/wheel-test -- -n $(JOBS) -m "$(SELECT)" $(TESTFLAGS)
 
 release: $(VENV)/.release  ## check that version, changelog, tag, documents and packages agree; says what to publish
 	$(BIN)/python tools/release.py

@@ -22,7 +22,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
-BEGINS = re.compile(r"\s*(import |from |# \w+\.py\n|# /// script)")
+BEGINS = re.compile(r"\s*(import |from |# \w+\.py\n)")
 OPTIONAL = ("torch", "jax", "ray", "dask", "distributed", "cupy", "PIL", "joblib", "textual", "sklearn")
 OUTPUT = {
     "loader.py": "4950 True\n",
@@ -105,17 +105,23 @@ PROGRAMS = [
 ]
 
 
+def output_of(text: str, path: Path) -> str:
+    """What a program prints, which is written to a path and run there."""
+    path.write_text(text)
+    command = [sys.executable, path.name]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=BOUND * 3, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.any_python
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_snippets_run(program: Program, tmp_path: Path) -> None:
     for module in OPTIONAL:
         if module in program.modules and importlib.util.find_spec(module) is None:
             pytest.skip(f"no {module}")
-    (tmp_path / program.name).write_text(program.text)
-    command = [sys.executable, program.name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND * 3, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == OUTPUT.get(program.name, done.stdout)
+    printed = output_of(program.text, tmp_path / program.name)
+    assert printed == OUTPUT.get(program.name, printed)
 
 
 def test_each_output_is_of_a_program() -> None:
@@ -140,7 +146,4 @@ MIGRATIONS = list(migrations())
 def test_programs_after_their_migration_run(title: str, program: str, tmp_path: Path) -> None:
     if "torch" in title and importlib.util.find_spec("torch") is None:
         pytest.skip("no torch")
-    (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND * 3, check=False)
-    assert done.returncode == 0, done.stderr
+    output_of(program, tmp_path / "program.py")

@@ -26,13 +26,14 @@ def run(*command: str | Path, **how: object) -> None:
     subprocess.run([str(one) for one in command], check=True, **how)  # type: ignore[call-overload]
 
 
-def wheel_for(python: str, dist: Path) -> Path:
-    """The wheel of a folder for an interpreter."""
-    show = "import sys, sysconfig; print('cp%d%d' % sys.version_info[:2] + sys.abiflags.replace('d', ''))"
-    tag = subprocess.check_output([python, "-c", show], text=True).strip()
+def wheel_in(dist: Path) -> Path:
+    """The wheel of a folder for this interpreter."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}{sys.abiflags}"
     found = sorted(dist.glob(f"shmtensor-*-cp3*-{tag}-*.whl"))
     if len(found) != 1:
-        raise SystemExit(f"{dist} has {len(found)} wheels for {tag}, not one; run `make wheel PYTHON={python}` first")
+        raise SystemExit(
+            f"{dist} has {len(found)} wheels for {tag}, not one; run `make wheel PYTHON={sys.executable}` first"
+        )
     return found[0]
 
 
@@ -40,17 +41,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests against an installed wheel.")
     parser.add_argument("dist", type=Path, help="folder with the wheel")
     parser.add_argument("folder", type=Path, help="folder of the environment and the tests; it is made anew")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter (default: this one)")
     parser.add_argument("arguments", nargs="*", help="of pytest, after --")
     options = parser.parse_args()
-    wheel = wheel_for(options.python, options.dist)
+    wheel = wheel_in(options.dist)
     folder = options.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / "suite" / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     for name in FILES:
         shutil.copyfile(ROOT / name, folder / "suite" / name)
-    run(options.python, "-m", "venv", folder / "environment")
+    run(sys.executable, "-m", "venv", folder / "environment")
     python = folder / "environment" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--upgrade", "pip")
     run(python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", f"{wheel.resolve()}[{EXTRAS}]")

@@ -46,7 +46,7 @@ def tag_is_here(number: str) -> Iterator[str]:
     if f"v{number}" not in tags:
         yield f"this commit has no tag v{number}: git tag --annotate v{number}"
     elif git("cat-file", "-t", f"v{number}") != "tag":
-        yield f"v{number} is no annotated tag: git tag --delete v{number}; git tag --annotate v{number}"
+        yield f"v{number} is not an annotated tag: git tag --delete v{number}; git tag --annotate v{number}"
 
 
 def packages_are_complete(number: str) -> Iterator[str]:

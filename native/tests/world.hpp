@@ -121,12 +121,13 @@ inline void kill_running(int pid) {
     want(::waitpid(pid, &status, 0) == pid, "waitpid");
 }
 
-// A pause before the next kill of a storm: some time, and until the processes have got on, as a slow machine or an
-// emulator takes longer to start one than the time between two kills.
+// A pause before the next kill of a storm. Under an emulator also until the processes have got on: there, to start one
+// takes longer than the time between two kills.
 template <class Progress>
 void pause_before_kill(std::uint32_t microseconds, Progress&& progress) {
     const auto before = progress();
     ::usleep(microseconds);
+    if (!emulator()) return;
     for (int waits = 0; progress() == before && waits < 10000; ++waits) ::usleep(1000);
 }
 

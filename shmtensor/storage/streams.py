@@ -99,7 +99,7 @@ class Streams(StorageBase):
         size, rest = divmod(count * width, own)
         if rest or width <= 0:
             raise InvalidArgument(
-                f"{count} elements of {width} bytes are no elements of {cls._dtype.name}; "
+                f"{count} elements of {width} bytes are not elements of {cls._dtype.name}; "
                 "give the element_size with which they were written"
             )
         raw = _read(file, element_count(size, cls._dtype) * own)  # before memory is taken for what may not be there

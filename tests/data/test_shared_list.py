@@ -128,12 +128,13 @@ def pss():
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-def read(shared, results, ready, go):
+def read(shared, results, ready, go, done):
     before = pss()
     ready.release()
     assert go.wait(BOUND)
     total = sum(len(shared[i]["path"]) for i in range(len(shared)))
     results.put((total, pss() - before))
+    assert done.wait(BOUND)  # what the others share with this process would count in larger parts if it had ended
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -144,14 +145,15 @@ def test_workers_share_one_memory(method):
     shared = SharedList(values)
     del values
     assert shared.nbytes > 6 << 20
-    results, ready, go = context.Queue(), context.Semaphore(0), context.Event()
-    workers = [context.Process(target=read, args=(shared, results, ready, go)) for _ in range(8)]
+    results, ready, go, done = context.Queue(), context.Semaphore(0), context.Event(), context.Event()
+    workers = [context.Process(target=read, args=(shared, results, ready, go, done)) for _ in range(8)]
     for worker in workers:
         worker.start()
     for _ in workers:
         assert ready.acquire(timeout=BOUND)
     go.set()
     found = [results.get(timeout=BOUND) for _ in workers]
+    done.set()
     for worker in workers:
         worker.join(BOUND)
         assert worker.exitcode == 0
