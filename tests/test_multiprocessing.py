@@ -241,11 +241,11 @@ def test_what_was_never_read_can_be_collected() -> None:
 @pytest.mark.parametrize("value", [-1, 2**64, None, "x", 1.5])
 def test_forged_messages(value: Any) -> None:
     tensor = shmtensor.ones(10)
-    rebuild, (where, name, dtype, size) = reduce_storage(tensor.storage())
+    rebuild, ((where, name), dtype, size) = reduce_storage(tensor.storage())
     for i in range(len(name)):
         with pytest.raises(errors.InvalidArgument):
-            rebuild(where, (*name[:i], value, *name[i + 1 :]), dtype, size)
-    assert rebuild(where, name, dtype, size) is tensor.storage()
+            rebuild((where, (*name[:i], value, *name[i + 1 :])), dtype, size)
+    assert rebuild((where, name), dtype, size) is tensor.storage()
 
 
 def test_what_could_not_be_sent_is_not_in_flight() -> None:

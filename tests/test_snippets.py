@@ -6,6 +6,7 @@ continues (`<!--- invisible-code-block: python`); `<!--- skip: next "reason" -->
 """
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from unittest import SkipTest
 
 import pytest
-from manager_world import BOUND
+from manager_world import BOUND, World
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
@@ -105,22 +106,25 @@ PROGRAMS = [
 ]
 
 
-def output_of(text: str, path: Path) -> str:
-    """What a program prints, which is written to a path and run there."""
+def output_of(text: str, path: Path, there: World) -> str:
+    """What a program prints, which is written to a path and run there, with a manager of its own."""
     path.write_text(text)
     command = [sys.executable, path.name]
-    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=BOUND * 3, check=False)
+    env = {**os.environ, "SHMTENSOR_RUNTIME_DIR": str(there.directory)}
+    done = subprocess.run(
+        command, cwd=path.parent, env=env, capture_output=True, text=True, timeout=BOUND * 3, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.any_python
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_snippets_run(program: Program, tmp_path: Path) -> None:
+def test_snippets_run(program: Program, tmp_path: Path, here: World) -> None:
     for module in OPTIONAL:
         if module in program.modules and importlib.util.find_spec(module) is None:
             pytest.skip(f"no {module}")
-    printed = output_of(program.text, tmp_path / program.name)
+    printed = output_of(program.text, tmp_path / program.name, here)
     assert printed == OUTPUT.get(program.name, printed)
 
 
@@ -143,7 +147,7 @@ MIGRATIONS = list(migrations())
 
 @pytest.mark.any_python
 @pytest.mark.parametrize(("title", "program"), MIGRATIONS, ids=[title for title, _ in MIGRATIONS])
-def test_programs_after_their_migration_run(title: str, program: str, tmp_path: Path) -> None:
+def test_programs_after_their_migration_run(title: str, program: str, tmp_path: Path, here: World) -> None:
     if "torch" in title and importlib.util.find_spec("torch") is None:
         pytest.skip("no torch")
-    output_of(program, tmp_path / "program.py")
+    output_of(program, tmp_path / "program.py", here)

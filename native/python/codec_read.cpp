@@ -374,7 +374,7 @@ class Decoder {
         if (!byte(&kind)) return nullptr;
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
-            PyObject* all = host_wrapper(&block);
+            PyObject* all = kind == kShared ? wrapper(&block) : host_wrapper(&block);  // an object's may be on a device
             return all ? memory_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();

@@ -36,11 +36,7 @@ void require_host(const Block& b) {
 
 int block_buffer(PyObject* exporter, Py_buffer* buffer, int flags) {
     const Block& b = *nb::inst_ptr<PyBlock>(exporter)->block;
-    if (b.segment->on_device()) {
-        PyErr_SetString(PyExc_BufferError, kOnDevice);
-        buffer->obj = nullptr;
-        return -1;
-    }
+    if (b.segment->on_device()) return PyBuffer_FillInfo(buffer, exporter, nullptr, 0, 1, flags);  // for PickleBuffer
     if (!b.client->may_touch()) return refuse_buffer(*b.client, buffer);
     return PyBuffer_FillInfo(buffer, exporter, b.data(), static_cast<Py_ssize_t>(b.bytes), 0, flags);
 }

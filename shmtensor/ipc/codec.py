@@ -26,7 +26,7 @@ from .._loading import integrate
 from .._loading import load as load_module
 from .._tensor.methods import Tensor
 from ..dtypes import BY_DTYPE, dtype_of
-from ..errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle, type_name
+from ..errors import ManagerUnavailable, MessageDamaged, SegmentLost, StaleHandle
 from ..manager import client
 from ..storage import STORAGE_CLASSES, Storage
 from . import reductions
@@ -72,18 +72,18 @@ def reducers() -> dict[type, Any]:
     return _reducers
 
 
+def _refers(block: _native.Block) -> bool:
+    return block.client is (_message.native or default_client())
+
+
 def reduce_storage(shared: Storage) -> Rebuild:
-    """Reduce a storage to its block, out of band if possible. Raises as `reductions.reduce_storage`."""
-    if shared._view is None and type(shared._region) is not _native.View and not shared.is_cuda:
-        region = shared.share_memory_()._region
-        if isinstance(region, _native.Block) and region.client is (_message.native or default_client()):
-            return rebuild_storage, (pickle.PickleBuffer(region), shared.dtype.name, shared.size())
-    return reductions.reduce_storage(shared)
+    """Reduce a storage to its block, out of band if the message can refer to it. Raises as the reducer."""
+    return reductions.reduce_out_of_band(reductions.reduce_storage, shared, _refers)  # type: ignore[no-any-return]
 
 
 def reduce_shared(shared: reductions.Shared) -> Any:
     """Reduce a queue or lock to its block, out of band if the message can refer to it."""
-    return reductions.reduce_shared(shared, _message.native or default_client())
+    return reductions.reduce_out_of_band(reductions.reduce_shared, shared, _refers)
 
 
 def reduce_array(array: NDArray[Any]) -> Rebuild:
@@ -99,19 +99,6 @@ def reduce_array(array: NDArray[Any]) -> Rebuild:
 def rebuild_array(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return an array of a type that is not built into NumPy, from its bits."""
     return bits.view(dtype_of(dtype))
-
-
-def rebuild_storage(memory: memoryview, dtype: str, size: int) -> Storage:
-    """Return the storage over a received block; an existing one if this process has it.
-
-    Raises:
-        InvalidArgument: the block does not fit a storage of that type and size.
-        MessageDamaged: a block is missing.
-    """
-    block = memory.obj if isinstance(memory, memoryview) else memory
-    if not isinstance(block, _native.Block):
-        raise MessageDamaged(f"a message has a {type_name(block)} in the place of a storage's block")
-    return Storage._from_block(block, dtype_of(dtype), size)
 
 
 def dump(native: _native.Client | None, value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:

@@ -106,4 +106,4 @@ def open_handle(
             f"{os.fsdecode(where)} has another group; the tensor's manager has ended, or is on another machine, for "
             "which tensors must be pickled by value"
         )
-    return rebuild_storage(where, name, dtype, size, kind)
+    return rebuild_storage((where, name), dtype, size, kind)

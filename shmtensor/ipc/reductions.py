@@ -13,7 +13,7 @@ import contextlib
 import os
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._loading import load
-from .._native import VIEW_PERSONAL, Block, Client, Descriptor, Ticket
+from .._native import VIEW_PERSONAL, Block, Descriptor, Ticket
 from .._tensor.methods import Tensor
 from ..allocators import MapAllocator, MapFlags
 from ..allocators.managed import allocate, manager_of
@@ -34,6 +34,7 @@ from ..errors import (
     MessageDamaged,
     SegmentLost,
     StaleHandle,
+    type_name,
 )
 from ..manager import client, protocol
 from ..storage import STORAGE_CLASSES, Storage
@@ -103,8 +104,8 @@ class _Message(threading.local):
 
     tickets: list[tuple[Block, Ticket]] | None = None
     """Its tickets, each with its block; None: no message is being pickled."""
-    native: Client | None = None
-    """The client whose blocks are pickled out of band, for the object that is being reduced."""
+    refers: Callable[[Block], bool] | None = None
+    """Whether the message can refer to a block itself, out of band, for the object that is being reduced."""
     starts: bool = False
     """Whether one of our processes is being started, and its arguments are being pickled."""
 
@@ -184,36 +185,51 @@ class Shared:
 
     def _share(self, block: Block) -> Any:
         """Return what represents the block in a message or a child's arguments. Raises RuntimeError in plain pickle."""
-        if block.client is _message.native:
-            return pickle.PickleBuffer(block)
-        if _message.tickets is None and get_spawning_popen() is None:
+        if _message.refers is None and _message.tickets is None and get_spawning_popen() is None:
             raise RuntimeError(
                 f"{type(self).__name__} objects should only be shared between processes through inheritance or in "
                 "messages: pass it to a Process or Pool, or send it through a queue or pipe; plain pickle cannot copy "
                 "it"
             )
-        return block_ticket(block)
+        return reference(block)
 
 
-def reduce_shared(shared: Shared, native: Client | None = None) -> Any:
-    """Reduce an object that is in a message.
+def reference(block: Block) -> Any:
+    """Return what represents a block in the message: the block, out of band, if the message can refer to it; a ticket."""
+    if _message.refers is not None and _message.refers(block):
+        return pickle.PickleBuffer(block)
+    return block_ticket(block)
 
-    Args:
-        shared: the queue or lock.
-        native: the client whose blocks the message can refer to. A block of another client gets a ticket.
-    """
-    outer = _message.native, _message.tickets
-    _message.native = native
-    if outer[1] is None:
+
+def reduce_shared(shared: Shared) -> Any:
+    """Reduce an object that is in a message."""
+    outer = _message.tickets
+    if outer is None:
         _message.tickets = []  # the pickler is another's: if it fails, nobody releases them
     try:
         return shared.__reduce_ex__(5)
     finally:
-        _message.native, _message.tickets = outer
+        _message.tickets = outer
+
+
+def reduce_out_of_band(reduce: Callable[[Any], Any], shared: Any, refers: Callable[[Block], bool]) -> Any:
+    """Reduce an object to blocks out of band.
+
+    Args:
+        reduce: its reducer, `reduce_shared` or `reduce_storage`.
+        shared: the queue, lock or storage.
+        refers: whether the message can refer to a block. One that it cannot refer to gets a ticket.
+    """
+    outer = _message.refers
+    _message.refers = refers
+    try:
+        return reduce(shared)
+    finally:
+        _message.refers = outer
 
 
 def received(state: Any) -> tuple[client.Manager, Block]:
-    """Return the manager and the block that `Shared._share` represents.
+    """Return the manager and the block that `reference` represents.
 
     Raises:
         StaleHandle: the message was read before, and the block has been freed since.
@@ -226,7 +242,7 @@ def received(state: Any) -> tuple[client.Manager, Block]:
         return manager, manager.redeem(*numbers)
     block = state.obj if isinstance(state, memoryview) else state
     if not isinstance(block, Block):
-        raise MessageDamaged(f"a message has a {type(block).__name__} in the place of the block of a queue or lock")
+        raise MessageDamaged(f"a message has a {type_name(block)} in the place of the block of a storage, queue or lock")
     return manager_of(block), block
 
 
@@ -254,7 +270,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
         block, ours = shared_block(shared.share_memory_()._region)
         theirs = RECEIVED[ours]
     if block is not None:
-        whole = (*block_ticket(block), dtype, shared.size())
+        whole = (reference(block), dtype, shared.size())
         return rebuild_storage, (*whole, theirs) if theirs else whole
     region, allocator = shared._region, shared.allocator
     if isinstance(allocator, MapAllocator) and shared.data_ptr() == region_address(region):
@@ -274,20 +290,18 @@ def _reduce_on_device(shared: Storage) -> Rebuild:
     """Reduce a storage on a GPU to a handle, and to how far the sender's stream has to be for its content."""
     memory: Any = shared.share_memory_()._region
     point = load("gpu.messages").mark(memory)
-    return rebuild_on_device, (*block_ticket(memory.block), shared.dtype.name, shared.size(), *point)
+    return rebuild_on_device, (reference(memory.block), shared.dtype.name, shared.size(), *point)
 
 
-def rebuild_on_device(
-    where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, timeline: int, point: int
-) -> Storage:
-    """Redeem a ticket, as `rebuild_storage`, for memory of a GPU. The current stream waits for its content.
+def rebuild_on_device(state: Any, dtype: str, size: int, timeline: int, point: int) -> Storage:
+    """As `rebuild_storage`, for memory of a GPU. The current stream waits for its content.
 
     Raises:
         OwnerDied: the sender was killed before the content was computed.
         DeviceUnavailable: this process cannot use the GPU.
         InvalidArgument, SegmentLost, StaleHandle: as `rebuild_storage`.
     """
-    block = _redeem(where, name, dtype, size)
+    block = _received(state, dtype, size)
     if block.device < 0 or size * dtype_of(dtype).itemsize > block.nbytes:
         raise InvalidArgument(
             f"a storage of {size} {dtype} elements was sent, which a block of {block.nbytes} bytes is not; "
@@ -297,20 +311,18 @@ def rebuild_on_device(
     return Storage._over_device(flat)  # type: ignore[return-value]
 
 
-def rebuild_storage(
-    where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int, kind: int = 0
-) -> Storage:
-    """Redeem a ticket and return the storage over its block; an existing one if this process has it.
+def rebuild_storage(state: Any, dtype: str, size: int, kind: int = 0) -> Storage:
+    """Return the storage over a block that was sent; an existing one if this process has it.
 
     Args:
-        where: address of the manager.
-        name: the ticket: segment, block, generation, hold, mark.
+        state: what `reference` gave for the block: itself; or a ticket, which is redeemed.
         dtype: name of the element type.
         size: number of elements.
         kind: the view that receivers may have of the block; 0: full access.
 
     Raises:
         InvalidArgument: an invalid ticket or kind, or a type or size that does not fit the block.
+        MessageDamaged: a block is missing.
         OutOfMemory: no memory for the view.
         SegmentLost: the manager ended before this process had mapped the segment.
         StaleHandle: the message was read before, and its block has been freed since.
@@ -320,15 +332,15 @@ def rebuild_storage(
             f"a storage was sent as a view of kind {kind!r}, which is not one for receivers; "
             "use the same version of shmtensor in both processes"
         )
-    return Storage._from_block(_redeem(where, name, dtype, size), dtype_of(dtype), size, kind)
+    return Storage._from_block(_received(state, dtype, size), dtype_of(dtype), size, kind)
 
 
-def _redeem(where: bytes, name: tuple[int, int, int, int, int], dtype: str, size: int) -> Block:
+def _received(state: Any, dtype: str, size: int) -> Block:
     try:
-        return client.at(where).redeem(*name)
+        return received(state)[1]
     except ManagerUnavailable as error:
         raise SegmentLost(
-            f"the manager at {os.fsdecode(where)} ended before this process mapped a storage of {size} "
+            f"the manager at {os.fsdecode(state[0])} ended before this process mapped a storage of {size} "
             f"{dtype_of(dtype)} elements; keep the sender or its manager alive until then ({error})"
         ) from error
 

@@ -127,5 +127,5 @@ def test_a_storage_whose_block_is_something_else(what: Any) -> None:
     stream, buffers = codec.dump(native(), FloatStorage(1).share_memory_())
     assert codec.load(memoryview(stream), [memoryview(buffer) for buffer in buffers]).size() == 1
     for put in (what, memoryview(what)):
-        with pytest.raises(errors.MessageDamaged, match="storage's block"):
+        with pytest.raises(errors.MessageDamaged, match="block of a storage"):
             codec.load(memoryview(stream), [put])

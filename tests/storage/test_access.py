@@ -279,12 +279,12 @@ def test_a_tensor_over_an_array_of_lent_memory_is_lent(tensor: Any) -> None:
 
 def test_forged_kinds() -> None:
     tensor = shmtensor.ones(3).share_memory_(readonly=True)
-    rebuild, (where, name, dtype, size, kind) = reduce_storage(tensor.storage())
+    rebuild, (sent, dtype, size, kind) = reduce_storage(tensor.storage())
     assert kind == VIEW_READONLY
     for forged in (VIEW_LENT, VIEW_FROZEN, -1, 99, None, "x"):
         with pytest.raises(errors.InvalidArgument, match="kind"):
-            rebuild(where, name, dtype, size, forged)
-    assert place(rebuild(where, name, dtype, size, kind)) == "read-only"
+            rebuild(sent, dtype, size, forged)
+    assert place(rebuild(sent, dtype, size, kind)) == "read-only"
 
 
 # ------------------------------------------------------------------------------------------------------ other processes
@@ -604,3 +604,20 @@ def test_a_storage_without_elements_is_nobodys_window(shared: bool) -> None:
     with pytest.raises(errors.InvalidArgument, match="beyond"):
         shmtensor.zeros(1).set_(empty.storage(), 0, (1000,), (1,))
     assert shmtensor.zeros(1).set_(empty.storage(), 0, (0,), (1,)).tolist() == []
+
+
+@pytest.mark.parametrize("how", ["readonly", "copy_on_write"])
+def test_a_queue_holds_restricted_memory_that_nobody_has_received(how: str) -> None:
+    """Not the group: what nobody can receive any more is free."""
+    native = client.default().native
+    gc.collect()
+    blocks, in_flight = native.stats().blocks, client.default().list()["in_flight_total"]
+    queue = mp.Queue()
+    queue.put(shmtensor.ones(1000).share_memory_(**{how: True}))
+    received = queue.get(timeout=BOUND)
+    queue.put(received)
+    del received
+    assert client.default().list()["in_flight_total"] == in_flight
+    del queue
+    gc.collect()
+    assert native.stats().blocks == blocks

@@ -44,7 +44,7 @@ def _collate_into_our_memory() -> None:
 
 def begin_worker(number: int, workers: int, seed: int, dataset: Any) -> None:
     """Let `torch.utils.data.get_worker_info()` and torch's default collate work in a worker of our loader."""
-    worker._worker_info = worker.WorkerInfo(number, workers, seed, dataset)
+    worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=seed, dataset=dataset)
     _collate_into_our_memory()
 
 
