@@ -195,7 +195,7 @@ class Shared:
 
 
 def reference(block: Block) -> Any:
-    """Return what represents a block in the message: the block, out of band, if the message can refer to it; a ticket."""
+    """Return what represents a block in the message: the block, out of band, if it can refer to it; else a ticket."""
     if _message.refers is not None and _message.refers(block):
         return pickle.PickleBuffer(block)
     return block_ticket(block)
@@ -242,7 +242,9 @@ def received(state: Any) -> tuple[client.Manager, Block]:
         return manager, manager.redeem(*numbers)
     block = state.obj if isinstance(state, memoryview) else state
     if not isinstance(block, Block):
-        raise MessageDamaged(f"a message has a {type_name(block)} in the place of the block of a storage, queue or lock")
+        raise MessageDamaged(
+            f"a message has a {type_name(block)} in the place of the block of a storage, queue or lock"
+        )
     return manager_of(block), block
 
 
