@@ -4,7 +4,7 @@ NumPy is not imported before an array is needed.
 """
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Self, final, overload
 
 import numpy as np
@@ -1073,18 +1073,20 @@ class Timelines:
     @property
     def address(self) -> int:
         """Address of the table in this process."""
-    def use(self, write: int, wait: int, base: int) -> None:
-        """Use a driver: addresses of cuStreamWriteValue64 and cuStreamWaitValue64, and the table's for its devices."""
+    def use(self, functions: Sequence[int], base: int) -> None:
+        """Use a driver: addresses of its functions (shmtensor/gpu/driver.py), and the table's for its devices."""
     def claim(self, slot: int, generation: int) -> int:
         """Make a free line that of a client; returns its number. -1: all are in use."""
     def give_back(self, index: int) -> bool:
         """Free a line of this client. False: points of it are outstanding, or it is not this client's."""
-    def mark(self, index: int, stream: int) -> int:
+    def is_idle(self, context: int, stream: int) -> bool:
+        """Whether all work of a stream is done, as far as the driver says. `context` is its device's, or 0."""
+    def mark(self, index: int, context: int, stream: int) -> int:
         """Return the next point of a line, which a stream reaches after its work so far.
 
-        Below 0: the driver refused, with that number negated.
+        0: the stream has no work left. Below 0: the driver refused, with that number negated.
         """
-    def wait(self, index: int, point: int, stream: int) -> int:
+    def wait(self, index: int, point: int, context: int, stream: int) -> int:
         """Have later work of a stream wait for a point, unless it is reached. Returns the driver's result; 0: done."""
     def is_reached(self, index: int, point: int) -> bool:
         """Whether the work before a point is over, done or lost."""

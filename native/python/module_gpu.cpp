@@ -1,8 +1,11 @@
-// The binding of timelines.hpp, _native.Timelines, with the two calls of the driver on the path of a message. They come
+// The binding of timelines.hpp, _native.Timelines, with the driver's functions on the path of a message. They come
 // as addresses, so that nothing here is linked with CUDA.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -22,10 +25,46 @@ struct TimelineFacts {
     std::uint64_t lost_from, lost_to;
 };
 
-// cuStreamWriteValue64_v2 and cuStreamWaitValue64_v2 (stream, address, value, flags); 0 is CUDA_SUCCESS.
-using StreamCall = int (*)(void*, std::uint64_t, std::uint64_t, unsigned);
 constexpr unsigned kWriteAfterFence = 0;     // CU_STREAM_WRITE_VALUE_DEFAULT
 constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+constexpr int kRelaxed = 2;                  // CU_STREAM_CAPTURE_MODE_RELAXED
+
+// The driver's functions on the path of a message, by address. Each returns 0 (CUDA_SUCCESS) or why it refused.
+struct StreamFunctions {
+    int (*write)(void* stream, std::uint64_t address, std::uint64_t value, unsigned flags);  // cuStreamWriteValue64_v2
+    int (*wait)(void* stream, std::uint64_t address, std::uint64_t value, unsigned flags);   // cuStreamWaitValue64_v2
+    int (*query)(void* stream);                                                              // cuStreamQuery
+    int (*exchange_mode)(int* mode);     // cuThreadExchangeStreamCaptureMode
+    int (*current_context)(void** own);  // cuCtxGetCurrent
+    int (*push_context)(void* own);      // cuCtxPushCurrent_v2
+    int (*pop_context)(void** own);      // cuCtxPopCurrent_v2
+};
+
+// Makes a context this thread's current one, on which stream 0 is a device's, while it lives. nullptr: none is needed.
+class InContext {
+   public:
+    InContext(const StreamFunctions& functions, std::uintptr_t context) : functions_(functions) {
+        void* const own = reinterpret_cast<void*>(context);  // NOLINT(performance-no-int-to-ptr)
+        void* now = nullptr;
+        if (own == nullptr || (functions_.current_context(&now) == 0 && now == own)) return;
+        refused_ = functions_.push_context(own);
+        pushed_ = refused_ == 0;
+    }
+    InContext(const InContext&) = delete;
+    InContext& operator=(const InContext&) = delete;
+    InContext(InContext&&) = delete;
+    InContext& operator=(InContext&&) = delete;
+    ~InContext() {
+        void* own = nullptr;
+        if (pushed_) functions_.pop_context(&own);
+    }
+    int refused() const { return refused_; }
+
+   private:
+    const StreamFunctions& functions_;
+    int refused_ = 0;
+    bool pushed_ = false;
+};
 
 class PyTimelines {
    public:
@@ -34,29 +73,44 @@ class PyTimelines {
 
     std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&timelines_.at(0)); }
 
-    void use(std::uintptr_t write, std::uintptr_t wait, std::uint64_t base) {
-        write_ = reinterpret_cast<StreamCall>(write);  // NOLINT(performance-no-int-to-ptr)
-        wait_ = reinterpret_cast<StreamCall>(wait);    // NOLINT(performance-no-int-to-ptr)
+    void use(const std::array<std::uintptr_t, 7>& functions, std::uint64_t base) {
+        static_assert(sizeof functions == sizeof functions_);
+        std::memcpy(&functions_, functions.data(), sizeof functions_);
         base_ = base;
     }
 
-    // The next point of a line, which `stream` reaches after its work so far. Below 0: the driver refused, with
-    // -result.
-    std::int64_t mark(std::uint32_t index, std::uintptr_t stream) {
+    // Whether all work of `stream` is done. False also if the driver does not say.
+    bool is_idle(std::uintptr_t context, std::uintptr_t stream) const {
+        require_driver();
+        const InContext entered(functions_, context);
+        return entered.refused() == 0 && is_idle(stream);
+    }
+
+    // The next point of a line, which `stream` reaches after its work so far. 0: the stream has no work left, and all
+    // points of all lines are at least 0. Below 0: the driver refused, with -result.
+    std::int64_t mark(std::uint32_t index, std::uintptr_t context, std::uintptr_t stream) {
         Timeline& line = checked(index);
+        require_driver();
+        const InContext entered(functions_, context);
+        if (entered.refused() != 0) return -entered.refused();
+        if (is_idle(stream)) return 0;
         const std::lock_guard in_order(marking_);  // a later point must not be submitted before an earlier one
         const std::uint64_t point = line.issued.load(std::memory_order_relaxed) + 1;
         line.issued.store(point);
-        const int refused = call(write_, stream, index, point, kWriteAfterFence);
+        const int refused = call(functions_.write, stream, index, point, kWriteAfterFence);
         if (refused == 0) return static_cast<std::int64_t>(point);
         line.issued.store(point - 1);
         return -refused;
     }
 
     // Later work of `stream` begins once a point is reached. 0, or the driver's result.
-    int wait(std::uint32_t index, std::uint64_t point, std::uintptr_t stream) {
+    int wait(std::uint32_t index, std::uint64_t point, std::uintptr_t context, std::uintptr_t stream) {
         checked(index);
-        return timelines_.is_reached(index, point) ? 0 : call(wait_, stream, index, point, kWaitGreaterOrEqual);
+        require_driver();
+        if (timelines_.is_reached(index, point)) return 0;
+        const InContext entered(functions_, context);
+        if (entered.refused() != 0) return entered.refused();
+        return call(functions_.wait, stream, index, point, kWaitGreaterOrEqual);
     }
 
     bool is_reached(std::uint32_t index, std::uint64_t point) const {
@@ -94,9 +148,20 @@ class PyTimelines {
         if (index >= kTimelines) throw nb::index_error("no such timeline");
         return timelines_.at(index);
     }
-    int call(StreamCall function, std::uintptr_t stream, std::uint32_t index, std::uint64_t value,
-             unsigned flags) const {
-        if (!function) throw nb::value_error("the timelines have not been given a driver");
+    void require_driver() const {
+        if (!functions_.write) throw nb::value_error("the timelines have not been given a driver");
+    }
+    // A query is refused, and breaks it off, while any thread captures a graph, except from a thread that allows for
+    // it.
+    bool is_idle(std::uintptr_t stream) const {
+        int mode = kRelaxed;
+        functions_.exchange_mode(&mode);
+        const int found = functions_.query(reinterpret_cast<void*>(stream));  // NOLINT(performance-no-int-to-ptr)
+        functions_.exchange_mode(&mode);
+        return found == 0;
+    }
+    int call(int (*function)(void*, std::uint64_t, std::uint64_t, unsigned), std::uintptr_t stream, std::uint32_t index,
+             std::uint64_t value, unsigned flags) const {
         return function(reinterpret_cast<void*>(stream), base_ + index * sizeof(Timeline), value, flags);  // NOLINT
     }
 
@@ -104,7 +169,7 @@ class PyTimelines {
     Timelines timelines_;
     std::mutex marking_;
     std::uint32_t slot_ = 0, generation_ = 0;  // of the client that claims lines; slot 0 is no client's
-    StreamCall write_ = nullptr, wait_ = nullptr;
+    StreamFunctions functions_{};
     std::uint64_t base_ = 0;
 };
 
@@ -146,11 +211,13 @@ void add_gpu(nb::module_& m) {
     nb::class_<PyTimelines>(m, "Timelines", nb::is_final())
         .def(nb::init<nb::object>(), nb::arg("group"))
         .def_prop_ro("address", &PyTimelines::address)
-        .def("use", &PyTimelines::use, nb::arg("write"), nb::arg("wait"), nb::arg("base"))
+        .def("use", &PyTimelines::use, nb::arg("functions"), nb::arg("base"))
         .def("claim", &PyTimelines::claim, nb::arg("slot"), nb::arg("generation"))
         .def("give_back", &PyTimelines::give_back, nb::arg("index"))
-        .def("mark", &PyTimelines::mark, nb::arg("index"), nb::arg("stream"))
-        .def("wait", &PyTimelines::wait, nb::arg("index"), nb::arg("point"), nb::arg("stream"))
+        .def("is_idle", nb::overload_cast<std::uintptr_t, std::uintptr_t>(&PyTimelines::is_idle, nb::const_),
+             nb::arg("context"), nb::arg("stream"))
+        .def("mark", &PyTimelines::mark, nb::arg("index"), nb::arg("context"), nb::arg("stream"))
+        .def("wait", &PyTimelines::wait, nb::arg("index"), nb::arg("point"), nb::arg("context"), nb::arg("stream"))
         .def("is_reached", &PyTimelines::is_reached, nb::arg("index"), nb::arg("point"))
         .def("is_lost", &PyTimelines::is_lost, nb::arg("index"), nb::arg("point"))
         .def("facts", &PyTimelines::facts, nb::arg("index"));

@@ -48,7 +48,7 @@ def nanmedian(xp: Module, input: Array, dim: int | None = None, keepdim: bool = 
         if dim is None and input.dtype.kind not in "biu":
             return xp.full((), xp.nan, input.dtype)
         raise InvalidArgument(f"nanmedian of a tensor of shape {input.shape}; the tensor has no elements")
-    order = xp.argsort(sortable(xp, rows), -1, stable=True)
+    order = xp.argsort(sortable(xp, rows), -1, kind="stable")
     counts = xp.sum(~xp.isnan(rows), axis=-1, keepdims=True)
     found = xp.take_along_axis(order, xp.maximum(counts - 1, 0) // 2, -1)
     values = xp.take_along_axis(rows, found, -1)[..., 0]

@@ -107,7 +107,7 @@ def sum_parts(xp: Module, parts: Array, at: Array, values: Array) -> None:
     if parts.ndim == 1:
         parts[...] = summed_at(xp, at, values, parts.shape)
         return
-    order = xp.argsort(at.astype(xp.uint16) if len(parts) <= 1 << 16 else at, stable=True)
+    order = xp.argsort(at.astype(xp.uint16) if len(parts) <= 1 << 16 else at, kind="stable")
     found = at[order]
     edges = xp.ones(at.size + 1, bool)  # where another index begins
     xp.not_equal(found[1:], found[:-1], out=edges[1:-1])

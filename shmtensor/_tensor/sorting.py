@@ -13,11 +13,11 @@ from .statistical import Found, into_pair
 
 
 def order_along(xp: Module, a: Array, axis: int, descending: bool, stable: bool) -> Array:
-    a = sortable(xp, a)
+    a, kind = sortable(xp, a), "stable" if stable else None
     if not descending:
-        return xp.argsort(a, axis, stable=stable)
+        return xp.argsort(a, axis, kind)
     # Reversed before and after, so that equal ones keep their order.
-    order = xp.flip(xp.argsort(xp.flip(a, axis), axis, stable=stable), axis)
+    order = xp.flip(xp.argsort(xp.flip(a, axis), axis, kind), axis)
     return a.shape[axis] - 1 - order
 
 

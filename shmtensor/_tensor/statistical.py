@@ -210,8 +210,8 @@ prod = _typed("prod", np.multiply.reduce, "Product", rules.of_prod)
 nansum = _typed("nansum", np.nansum, "Sum of what is a number", rules.of_nansum)
 mean = _own("mean", np.mean, "Mean", rules.of_mean)
 nanmean = _own("nanmean", np.nanmean, "Mean of what is a number", rules.of_nanmean)
-amin = _plain("amin", np.minimum.reduce, "Smallest value", gradient=rules.of_extreme)
-amax = _plain("amax", np.maximum.reduce, "Largest value", gradient=rules.of_extreme)
+amin = _plain("amin", _on_arrays(np.minimum.reduce, np.min), "Smallest value", gradient=rules.of_extreme)
+amax = _plain("amax", _on_arrays(np.maximum.reduce, np.max), "Largest value", gradient=rules.of_extreme)
 all = _plain(
     "all", _on_arrays(np.logical_and.reduce, np.all), "Whether every value is true (uint8 of uint8)", keeps_bytes=True
 )
@@ -331,7 +331,7 @@ def _middle(xp: Module, rows: Array) -> Array:
     """Where the middle element of each row stands (the lower of two); a NaN, if there is one."""
     if not rows.shape[-1]:
         raise ValueError("there are no elements")
-    order = xp.argsort(sortable(xp, rows), -1, stable=True)
+    order = xp.argsort(sortable(xp, rows), -1, kind="stable")
     middle = order[..., (rows.shape[-1] - 1) // 2]
     if rows.dtype.kind in "iub":
         return middle
@@ -408,7 +408,7 @@ def _accumulate(
         raise InvalidArgument(f"{name} of a tensor of shape {a.shape}; say along which axis")
     along = 0 if axis is None else axis_of(a, axis)
     if dtype is None:  # as sums do: small integers count further
-        dtype = function.reduce(xp.empty(0, a.dtype), initial=first).dtype if a.dtype.kind in "biu" else a.dtype
+        dtype = np.add.reduce(np.empty(0, a.dtype)).dtype if a.dtype.kind in "biu" else a.dtype
     kind = dtype_of(dtype)
     narrow = kind
     if is_narrow(kind):  # it would lose what is added
@@ -544,7 +544,7 @@ def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found
     rows = xp.moveaxis(x, axis, -1)
     if not rows.shape[-1]:
         raise InvalidArgument(f"mode along axis {dim} of a tensor of shape {x.shape}; the axis has no elements")
-    order = xp.argsort(sortable(xp, rows), -1, stable=True)
+    order = xp.argsort(sortable(xp, rows), -1, kind="stable")
     values = xp.take_along_axis(rows, order, -1)
     place = xp.arange(rows.shape[-1])
     begins = xp.concatenate([xp.ones((*rows.shape[:-1], 1), bool), values[..., 1:] != values[..., :-1]], -1)

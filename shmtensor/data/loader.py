@@ -138,7 +138,7 @@ class DataLoader(Generic[T_co]):
         self._context = _context(self.multiprocessing_context, self.num_workers)
         self._convert = converter(self.output)
         self._iterator: Callable[[], Any] = _nothing
-        self._slots = Slots(self.max_bytes, pinning_for(self.pin_memory, self.pin_memory_device))
+        self._slots = Slots(self.max_bytes, pinning_for(self.pin_memory, self.pin_memory_device, self.output))
         self._reader_slots = Slots(None)
         self._pipelines: dict[str, Pipeline] = {}
         self._lock = threading.RLock()  # of `iter()`

@@ -44,6 +44,7 @@ class Pinning:
 
     def theirs(self, tensor: Any) -> Any:
         """A torch tensor of the CPU in pinned memory; others as they are."""
+        _have_torch_ask_the_driver()
         with suppress(ShmTensorError, BufferError, RuntimeError, TypeError):  # sparse, of another device, ...
             ours = from_torch(tensor.detach())
             pinned = self(ours)
@@ -52,7 +53,14 @@ class Pinning:
         return tensor
 
 
-def pinning_for(pin_memory: bool, device: str) -> Pinning | None:
+def _have_torch_ask_the_driver() -> None:
+    """Before it has initialised CUDA, no memory `is_pinned()` for torch, and `pin_memory()` copies."""
+    cuda = importlib.import_module("torch.cuda")
+    if cuda.is_available():
+        cuda.init()
+
+
+def pinning_for(pin_memory: bool, device: str, output: str) -> Pinning | None:
     """The pinned memory of a loader; None: it is not asked for, or there is no GPU, of which there is a warning.
 
     Raises:
@@ -66,4 +74,6 @@ def pinning_for(pin_memory: bool, device: str) -> Pinning | None:
     if reason:
         warnings.warn(f"pin_memory has no effect: {reason}", stacklevel=5)
         return None
+    if output == "torch":
+        _have_torch_ask_the_driver()
     return Pinning()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -30,6 +31,15 @@ def module() -> Any:
         _native.set_device_arrays(cupy.ndarray, cupy)
         _cupy = cupy
     return _cupy
+
+
+def _after_fork() -> None:
+    """CuPy does not work in the child of a process that has used it: what asks for it there is told."""
+    global _cupy
+    _cupy = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def special_function(name: str) -> Any:

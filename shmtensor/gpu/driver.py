@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -30,6 +29,14 @@ ALREADY_REGISTERED: Final = 712
 NOT_REGISTERED: Final = 713
 NOT_PERMITTED: Final = 800
 NOT_SUPPORTED: Final = 801
+
+
+STREAM_FUNCTIONS: Final = (
+    "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2", "cuStreamQuery", "cuThreadExchangeStreamCaptureMode",
+    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+)  # fmt: skip
+"""What native code calls: a stream sets a word after its work so far, and waits until one is large enough; whether it
+has work left; contexts."""
 
 
 class DriverError(DeviceUnavailable):
@@ -64,13 +71,11 @@ class Driver(Protocol):
     Devices are numbered from 0, streams are their handles (0: the default stream), addresses and sizes are in bytes.
     """
 
-    write_function: int
-    """Address of `int write(stream, pointer, uint64 value, flags)`: the stream sets a word after its work so far."""
-    wait_function: int
-    """Address of `int wait(stream, pointer, uint64 value, flags)`: its later work begins once the word is >= value."""
+    stream_functions: tuple[int, ...]
+    """Addresses of the functions on the path of a message, as STREAM_FUNCTIONS (native/python/module_gpu.cpp)."""
 
-    def call(self, device: int, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function while the default stream, 0, is that of a device. Does not change that for the caller."""
+    def context(self, device: int) -> int:
+        """Return the context that is current where a device's default stream is meant by 0. 0: none has to be."""
         ...
 
     def device_count(self) -> int:
@@ -186,11 +191,11 @@ class LibCuda:  # its methods are described in Driver
             self._library = ctypes.CDLL("libcuda.so.1")
         except OSError as problem:
             raise DriverError("cuInit", NO_DEVICE, f"no CUDA driver: {problem}; install NVIDIA's driver") from None
-        self._contexts: dict[int, Any] = {}
+        self._contexts: dict[int, int] = {}
         self._call("cuInit", 0)
-        address = ctypes.cast
-        self.write_function: int = address(self._function("cuStreamWriteValue64_v2"), _PTR).value or 0
-        self.wait_function: int = address(self._function("cuStreamWaitValue64_v2"), _PTR).value or 0
+        self.stream_functions: tuple[int, ...] = tuple(
+            ctypes.cast(self._function(name), _PTR).value or 0 for name in STREAM_FUNCTIONS
+        )
 
     def _function(self, name: str) -> Any:
         try:
@@ -205,25 +210,24 @@ class LibCuda:  # its methods are described in Driver
             self._library.cuGetErrorName(code, ctypes.byref(text))
             raise DriverError(name, code, (text.value or b"unknown error").decode())
 
-    def _context(self, device: int) -> Any:
+    def context(self, device: int) -> int:
         """Return the primary context of a device, which is CuPy's and torch's, too."""
-        if device not in self._contexts:
+        known = self._contexts.get(device)
+        if known is None:
             context = _PTR()
             self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            self._contexts[device] = context
-        return self._contexts[device]
+            known = self._contexts[device] = context.value or 0
+        return known
 
     def _in_context(self, device: int, name: str, *args: Any) -> None:
-        self.call(device, self._call, name, *args)
-
-    def call(self, device: int, function: Callable[..., Any], *args: Any) -> Any:  # noqa: D102
-        own, now = self._context(device), _PTR()
+        own, now = self.context(device), _PTR()
         self._library.cuCtxGetCurrent(ctypes.byref(now))
-        if now.value == own.value:
-            return function(*args)
-        self._call("cuCtxPushCurrent_v2", own)
+        if now.value == own:
+            self._call(name, *args)
+            return
+        self._call("cuCtxPushCurrent_v2", _PTR(own))
         try:
-            return function(*args)
+            self._call(name, *args)
         finally:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(_PTR()))
 

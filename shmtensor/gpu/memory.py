@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import _native
 from ..manager import client
-from . import driver, order
+from . import driver, order, streams
 from .order import Order
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def memory_class() -> Any:
             own = vars(self)  # without what is missing if it was never made whole
             if "streams" in own and driver.is_in_use():
                 for stream in own["streams"]:
-                    order.keep_until_done(own["block"], self.device_id, stream)
+                    if not own["order"].is_idle(self.device_id, stream.ptr):
+                        order.keep_until_done(own["block"], self.device_id, stream)
 
     return BlockMemory
 
@@ -99,7 +100,7 @@ def lend(array: Any, stream: int | None) -> None:
         import cupy
 
         with cupy.cuda.Device(memory.device_id):
-            memory.record(cupy.cuda.ExternalStream(0 if stream is None or stream in (-1, 1) else stream))
+            memory.record(streams.of_handle(0 if stream is None or stream in (-1, 1) else stream))
 
 
 def block_memory(array: Any) -> Any:

@@ -41,13 +41,14 @@ class Order:
         self._lines: dict[tuple[int, int], int] = {}  # (device, stream) -> timeline
         self._lock = threading.RLock()
         self._waiting: dict[int, deque[tuple[int, list[Any]]]] = {}  # timeline -> (point, what is kept), in order
-        current = driver.current()
+        self._driver = current = driver.current()
         current.register(0, self._timelines.address, _native.TIMELINES_BYTES)
-        base = current.device_pointer(self._timelines.address)
-        self._timelines.use(current.write_function, current.wait_function, base)
+        self._timelines.use(current.stream_functions, current.device_pointer(self._timelines.address))
 
     def mark(self, device: int, stream: int) -> tuple[int, int]:
         """Return (timeline, point) that a stream reaches after the work submitted so far. Does not block.
+
+        Point 0, which has always been reached, if it has no work left.
 
         Raises:
             DeviceUnavailable: the driver refused, or all timelines of the group are in use.
@@ -55,10 +56,14 @@ class Order:
         line = self._lines.get((device, stream))
         if line is None:
             line = self._line_of(device, stream)
-        point: int = driver.current().call(device, self._timelines.mark, line, stream)
+        point = self._timelines.mark(line, self._driver.context(device), stream)
         if point < 0:
             raise driver.DriverError("cuStreamWriteValue64", -point, f"for stream {stream:#x} of cuda:{device}")
         return line, point
+
+    def is_idle(self, device: int, stream: int) -> bool:
+        """Whether a stream has no work left, as far as the driver says. Does not block."""
+        return self._timelines.is_idle(self._driver.context(device), stream)
 
     def _line_of(self, device: int, stream: int) -> int:
         with self._lock:
@@ -95,7 +100,7 @@ class Order:
         if self._timelines.is_reached(timeline, point):
             self.check(timeline, point)
             return False
-        code = driver.current().call(device, self._timelines.wait, timeline, point, stream)
+        code = self._timelines.wait(timeline, point, self._driver.context(device), stream)
         if code:
             raise driver.DriverError("cuStreamWaitValue64", code, f"for stream {stream:#x} of cuda:{device}")
         return True
@@ -126,7 +131,7 @@ class Order:
         try:
             line, point = self.mark(device, stream)
         except driver.DriverError:  # it was destroyed, with work left
-            driver.current().synchronize(device)
+            self._driver.synchronize(device)
             return
         with self._lock:
             self._waiting.setdefault(line, deque()).append((point, kept))
@@ -156,7 +161,7 @@ class Order:
         for line in self._lines.values():
             self._timelines.give_back(line)
         self._lines.clear()
-        driver.current().unregister(self._timelines.address)
+        self._driver.unregister(self._timelines.address)
 
     def finish(self) -> None:
         """Wait until the streams have reached all points, since other processes wait for them. Blocks."""

@@ -26,11 +26,11 @@ def group() -> Iterator[dict[str, str]]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py")))
 def test_cases(name, group):
-    if name == "torch":
-        pytest.importorskip("torch")
+    if name in ("jax", "torch"):
+        pytest.importorskip(name)
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     command = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
+        sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-p", "no:xdist",
         "-o", "python_files=cases_*.py",
         f"--confcutdir={CASES}", f"--rootdir={CASES}", "-c", os.devnull, str(CASES / f"cases_{name}.py"),
     ]  # fmt: skip
@@ -43,7 +43,7 @@ def test_cases(name, group):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    assert " passed" in done.stdout or (name == "jax" and "needs a JAX" in done.stdout)
 
 
 @pytest.mark.timeout(300)

@@ -29,11 +29,18 @@ class Thing:
     """Something that can be looked at by a weak reference."""
 
 
-def test_a_point_is_reached_at_once_without_work(lines):
+def test_nothing_is_waited_for_without_work(host, lines):
+    assert lines.is_idle(0, 0)
     timeline, point = lines.mark(0, 0)
-    assert lines.is_over(timeline, point)
-    assert lines.mark(0, 0) == (timeline, point + 1)
-    assert lines.wait(timeline, point + 1, 0, 0) is False
+    assert point == lines.facts(timeline).issued == 0
+    assert lines.is_over(timeline, 0) and lines.wait(timeline, 0, 0, 1) is False
+    host.hold(0)
+    assert not lines.is_idle(0, 0) and lines.is_idle(1, 1)
+    assert lines.mark(0, 0) == (timeline, 1)
+    host.release(0)
+    assert lines.wait(timeline, 1, 0, 1) is False
+    assert lines.mark(0, 0) == (timeline, 0)
+    assert "cuStreamWaitValue64" not in host.calls
 
 
 def test_each_stream_has_a_timeline_of_its_own(lines):
@@ -64,6 +71,7 @@ def test_points_complete_in_order(host, lines):
 
 
 def test_a_refused_point_was_never_given_out(host, lines):
+    host.hold(0)
     timeline, point = lines.mark(0, 0)
     host.refuses["cuStreamWriteValue64"] = 400
     with pytest.raises(DeviceUnavailable, match=r"refused cuStreamWriteValue64: .*stream 0x0.* \(400\)"):
@@ -91,13 +99,15 @@ def test_all_timelines_of_a_group_in_use(lines):
         lines.mark(0, 123)
     for line in taken:
         timelines.give_back(line)
-    assert lines.mark(0, 123)[1] >= 1
+    assert lines.mark(0, 123)[1] == 0
 
 
 def sender(points, done):
     driver.use(made := HostDriver())
     lines = order.of(client.default())
+    made.hold()
     points.put(lines.mark(0, 0))
+    made.release()
     made.hold()
     points.put(lines.mark(0, 0))
     points.put(lines.mark(0, 0))
@@ -150,11 +160,13 @@ def test_what_a_stream_uses_is_kept(host):
 def test_releases_between_two_looks_have_one_point(host):
     lines = order.of(client.default())
     things = [Thing() for _ in range(100)]
+    host.hold(33)
     timeline, before = lines.mark(0, 33)
     for thing in things:
         order._released.append((thing, 0, 33))
     lines.settle()
     assert lines.facts(timeline).issued == before + 1
+    host.release(33)
 
 
 def test_a_stream_that_does_not_exist_any_more(host):

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,13 @@ from shmtensor.gpu import driver, order
 from shmtensor.manager import client
 
 _made: HostDriver | None = None
+SPIN = """
+extern "C" __global__ void spin(unsigned long long nanoseconds) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < nanoseconds);
+}
+"""
 
 
 def install() -> HostDriver | None:
@@ -40,12 +46,8 @@ def hold(seconds: float = 0.0) -> None:
         return
     import cupy
 
-    a = cupy.ones((4096, 4096), "float32")
-    end = time.monotonic() + seconds  # a product takes some milliseconds, and is submitted in some microseconds
-    for _ in range(max(1, int(seconds * 300))):
-        a = a @ a
-        if time.monotonic() > end:
-            break
+    nanoseconds = max(int(seconds * 1e9), 5_000_000)
+    cupy.RawKernel(SPIN, "spin")((1,), (1,), (cupy.uint64(nanoseconds),))
 
 
 def release() -> None:

@@ -20,7 +20,9 @@ from shmtensor.gpu.driver import DeviceFacts, DriverError
 
 GRANULARITY = 2 << 20
 WAIT_SECONDS = 20.0
+NOT_READY = 600
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint)
+_QUERY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 class HostDriver:
@@ -42,9 +44,9 @@ class HostDriver:
         self._next = 1
         self._held: dict[int, list[tuple[int, int]]] = {}  # stream -> words to be written
         self._lock = threading.RLock()
-        self._write, self._wait = _CALL(self._write_value), _CALL(self._wait_value)
-        self.write_function = ctypes.cast(self._write, ctypes.c_void_p).value or 0
-        self.wait_function = ctypes.cast(self._wait, ctypes.c_void_p).value or 0
+        nothing = _QUERY(lambda _: 0)
+        self._functions = _CALL(self._write_value), _CALL(self._wait_value), _QUERY(self._query), *(nothing,) * 4
+        self.stream_functions = tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._functions)
 
     def reset(self) -> None:
         """Forget what a test has asked for."""
@@ -63,9 +65,9 @@ class HostDriver:
 
     # -- devices ---------------------------------------------------------------------------------------------------
 
-    def call(self, device: int, function: Any, *args: Any) -> Any:
-        self._require(device, "cuCtxPushCurrent")
-        return function(*args)
+    def context(self, device: int) -> int:
+        self._require(device, "cuDevicePrimaryCtxRetain")
+        return 0
 
     def device_count(self) -> int:
         self._enter("cuDeviceGetCount")
@@ -215,6 +217,13 @@ class HostDriver:
         """The work of a stream is done."""
         for pointer, value in self._held.pop(stream, []):
             ctypes.c_uint64.from_address(pointer).value = value
+
+    def _query(self, stream: Any) -> int:
+        if os.getpid() != self._pid:
+            return driver.NOT_INITIALIZED
+        if "cuStreamWriteValue64" in self.refuses:
+            return self.refuses["cuStreamWriteValue64"]
+        return NOT_READY if (stream or 0) in self._held else 0
 
     def _write_value(self, stream: Any, pointer: int, value: int, flags: int) -> int:
         if os.getpid() != self._pid:

@@ -137,7 +137,7 @@ class ndarray:  # noqa: N801 - CuPy's name
             return NotImplemented
         if method not in ("__call__", "reduce", "at", "reduceat", "accumulate"):
             return NotImplemented
-        if method != "__call__" and ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
+        if method != "__call__" and ufunc.__name__ not in ("add", "multiply"):
             raise NotImplementedError(f"ufunc {ufunc.__name__}.{method} is not implemented")
         return _call(getattr(ufunc, method), *inputs, **kwargs)
 
@@ -312,6 +312,12 @@ def _function(module: Any, name: str) -> Any:
 
 def _call_method(ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
     return _call(getattr(ufunc, method), *args, **kwargs)
+
+
+def argsort(a: Any, axis: int = -1, kind: Any = None) -> Any:
+    if kind not in (None, "stable"):
+        raise ValueError(f"unsupported kind: {kind}")
+    return _call(_np.argsort, a, axis, kind="stable")
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> Any:

@@ -100,6 +100,13 @@ class Stream:
         self.ptr = 0 if null else 16 * Stream._next
         Stream._next += not null
 
+    @classmethod
+    def from_external(cls, owner: Any) -> Stream:
+        """A stream of another library, by its protocol."""
+        made = cls(null=True)
+        _version, made.ptr = owner.__cuda_stream__()
+        return made
+
     def __enter__(self) -> Stream:
         self._before = getattr(_now, "stream", None)
         _now.stream = self
@@ -120,13 +127,6 @@ class Stream:
 
     def wait_event(self, event: Any) -> None:
         """Nothing: the event's work is done."""
-
-
-class ExternalStream(Stream):
-    """A stream of another library."""
-
-    def __init__(self, ptr: int, device_id: int = -1) -> None:
-        self.ptr, self.device_id = ptr, Device().id
 
 
 class Event:
