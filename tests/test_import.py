@@ -142,6 +142,10 @@ def test_import_of_the_package_loads_nothing_else():
     assert {name for name in loaded if name.startswith("shmtensor.")} == {"shmtensor._loading"}
 
 
+def test_posix_ipc_is_imported_where_it_is_used():
+    assert "posix_ipc" not in loaded_after("import shmtensor.multiprocessing as mp\nmp.Queue().put(mp.Lock())")
+
+
 def test_a_child_forked_while_a_thread_loads_the_namespace_can_use_it():
     code = """
 import os, signal, sys, threading, shmtensor

@@ -13,8 +13,6 @@ import weakref
 from enum import IntFlag
 from typing import Any, Final, Self
 
-import posix_ipc
-
 from .._native import Descriptor, map_over, memory_available
 from ..errors import InvalidArgument, MappingError, OutOfMemory
 from ..hooks import relieve
@@ -323,6 +321,8 @@ class MapAllocator:
 def open_name(name: str, flags: MapFlags, create: int = 0) -> int:
     """Open a file or shared-memory object. Returns the descriptor. Raises OSError, ValueError."""
     if flags & MapFlags.SHAREDMEM:
+        import posix_ipc
+
         try:
             # posix_ipc's flag values are those of os; a size of 0 leaves the object's size alone.
             return int(posix_ipc.SharedMemory(name, create, 0o600, 0).fd)
@@ -365,10 +365,13 @@ def _failed(error: OSError, doing: str) -> MappingError:
 
 def unlink_name(name: str, sharedmem: bool) -> None:
     """Remove a name; one that is gone already is fine. Does not block."""
-    with contextlib.suppress(FileNotFoundError, posix_ipc.ExistentialError):
-        if sharedmem:
+    if sharedmem:
+        import posix_ipc
+
+        with contextlib.suppress(posix_ipc.ExistentialError):
             posix_ipc.unlink_shared_memory(name)
-        else:
+    else:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(name)  # noqa: PTH108
 
 
