@@ -7,7 +7,7 @@ NATIVE := $(wildcard native/*/*.?pp) CMakeLists.txt
 
 .PHONY: help demo test test-all test-cpython bench model stress kills manager-kills storm channel-storm channel-model soak fuzz sanitize array-api torch-ops test-torch-programs test-cluster test-gpu lint tidy format coverage covered docs wheel test-wheel release clean check-tools native aarch64 check-aarch64
 
-# What stands behind two number signs after a target is its line in `make help`; behind them and an @, the name of a group.
+# Text behind two number signs after a target is its line in `make help`; text behind two number signs and an @ names a group.
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,10 +18,10 @@ demo: $(VENV)/.examples  ## train two networks and word vectors in shared memory
 	$(BIN)/python examples/hogwild_cnn.py
 	$(BIN)/python examples/word2vec_hogwild.py
 
-# Three tests side by side for two cores, since many wait; SELECT chooses among them by markers (pyproject.toml).
+# Three parallel tests for two cores, since many tests wait; SELECT chooses tests by markers (pyproject.toml).
 JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
-# Compiled modules are kept, also where the environment says not to: tests start thousands of processes.
+# Keep compiled modules even if the environment forbids it: tests start thousands of processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath build/bytecode) $(BIN)/python -m pytest
 test: $(VENV)/.test  ## build, install and try each feature (6 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
@@ -30,7 +30,7 @@ test-all: test $(VENV)/.test-all native  ## after `test` the rest: every case, k
 	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(PYTEST) -n $(JOBS) --dist worksteal -m exhaustive $(TESTFLAGS)
 
 ##@ Models, and the interpreter's own tests
-# Installed whole: one of these tests starts Python without site-packages, where an editable install is not found.
+# Not an editable install: one of these tests starts Python without site-packages, which would not find it.
 METHODS ?= fork spawn forkserver
 KINDS ?= processes other manager threads
 test-cpython: $(VENV)/.install  ## the interpreter's own tests of multiprocessing; METHODS="fork spawn" KINDS="processes threads"
@@ -80,7 +80,7 @@ build/native/.built: $(VENV)/.tools $(NATIVE)
 ##@ Kills, stress and longer runs
 SECONDS ?= 60
 KILLS ?= 1000
-# What both run: of which folder, by which emulator.
+# What `stress` and `aarch64` run. $(1): folder of the programs; $(2): emulator.
 define run_native
 	$(2) $(1)/failpoints
 	$(2) $(1)/reach
@@ -94,7 +94,7 @@ endef
 stress: native  ## native stress for SECONDS=60, and KILLS=1000 kills of each structure
 	$(call run_native,build/native)
 
-# For aarch64, under QEMU's emulation of a process (docs/memory-order.md, "aarch64"). QEMU_PLUGIN_API: of QEMU 7.2.
+# For aarch64, under QEMU's user-mode emulation (docs/memory-order.md, "aarch64"). QEMU_PLUGIN_API 1 is that of QEMU 7.2.
 AARCH64_CXX ?= aarch64-linux-gnu-g++
 AARCH64_LIBRARIES ?= /usr/aarch64-linux-gnu
 QEMU_AARCH64 ?= qemu-aarch64
@@ -139,16 +139,16 @@ CHANNEL_KILLS ?= 1000
 channel-storm: $(VENV)/.test  ## CHANNEL_KILLS=1000 kills and as many resets of a channel; TESTFLAGS=--namespaces (root)
 	$(BIN)/python tests/channel/channel_storm.py --kills $(CHANNEL_KILLS) --resets $(CHANNEL_KILLS) $(TESTFLAGS)
 
-# Against a network of namespaces, so that it needs root.
+# Makes a network of namespaces, which needs root.
 channel-model: $(VENV)/.test  ## how fast channels are on networks of several kinds, by a model and measured (root)
 	$(BIN)/python tests/channel/channel_model.py $(TESTFLAGS)
 
-# malloc's own threshold rises with what is freed, and then it keeps pieces of megabytes: what grows is not told from that.
+# By default malloc raises its threshold with the sizes that are freed, and then keeps pieces of megabytes, which look like a leak.
 soak: $(VENV)/.test  ## MINUTES=10 of the storm's traffic without kills; memory, descriptors, mappings sampled and drawn
 	MALLOC_MMAP_THRESHOLD_=131072 PYTHONPATH=tests $(BIN)/python -m storm.soak --minutes $(MINUTES) --seed $(SEED) --pace $(PACE) $(if $(ROLES),--roles $(ROLES)) --picture docs/reports/soak.png --samples build/soak
 
-# The extension once more, instrumented: it is loaded by the fuzzer, which has Python inside. clang is needed, and a Python
-# that was built with its shared library.
+# Builds an instrumented extension, which the fuzzer loads into an embedded Python. This needs clang, and a Python that was
+# built with its shared library.
 FUZZ_RUNS ?= 1000000
 FUZZ_MESSAGES ?= 100000
 fuzz: $(VENV)/.test  ## FUZZ_RUNS=1000000 inputs to the decoders, FUZZ_MESSAGES=100000 to a live manager (clang)
@@ -175,7 +175,7 @@ sanitize: $(VENV)/.tools  ## `stress` under ASan, UBSan and TSan (SECONDS=10 KIL
 	build/tsan/sync threads $(SECONDS)
 
 ##@ Speed, and other libraries
-# The peers live in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may bring CUDA.
+# The peers are in an environment of their own: torch is large. TORCH= leaves it out; plain "torch" may install CUDA.
 # A peer that cannot be installed is absent in the tables.
 BENCH_VENV ?= .venv-bench
 TORCH ?= torch==2.13.0
@@ -189,14 +189,14 @@ bench: native  ## compare with the standard library, torch, Ray and others; prin
 	$(BENCH_VENV)/bin/python -m pip install --quiet ".[bench]"
 	$(BENCH_VENV)/bin/python -P benchmarks $(BENCHFLAGS)
 
-# torch's own database of operations as the judge; NAMES chooses some; of gradients with GRAD=1, second ones with GRAD=2.
+# Compares with torch's own database of operations. NAMES chooses some; GRAD=1 compares gradients instead, GRAD=2 second ones, too.
 NAMES ?=
 GRAD ?= 0
 torch-ops: $(VENV)/.test  ## torch's database of operations: how many samples agree; NAMES=...; GRAD=1: gradients
 	$(BIN)/python -m pip install --quiet "$(TORCH)" expecttest
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -P -m torch_ops --grad $(GRAD) $(NAMES) $(TESTFLAGS)
 
-# Programs for torch, as tutorials have them, whose text is run once with each library.
+# Programs for torch, like those of tutorials; the same text is run once with each library.
 test-torch-programs: $(VENV)/.test  ## programs for torch, run with shmtensor and with torch (2 min)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pytest tests/test_torch_programs.py tests/test_torch_names.py $(TESTFLAGS)
@@ -208,7 +208,7 @@ test-cluster: $(VENV)/.cluster  ## install Ray, Dask and torch; their integratio
 	  tests/test_cluster_examples.py $(TESTFLAGS)
 	$(PYTEST) tests/test_snippets.py -m "ray or dask" $(TESTFLAGS)
 
-# On a machine with a GPU; CUPY is the package for its driver's CUDA. What the tests run against elsewhere is in memory.
+# On a machine with a GPU; CUPY is the package for its driver's CUDA. Without a GPU, these tests use a driver in host memory.
 CUPY ?= cupy-cuda12x
 test-gpu: $(VENV)/.test  ## on a GPU: the tests of GPUs, and the benchmarks; CUPY=cupy-cuda13x for CUDA 13
 	$(BIN)/python -m pip install --quiet "$(CUPY)" $(if $(TORCH),"$(TORCH)")
@@ -216,7 +216,7 @@ test-gpu: $(VENV)/.test  ## on a GPU: the tests of GPUs, and the benchmarks; CUP
 	$(PYTEST) tests/gpu $(TESTFLAGS)
 	$(BIN)/python -P benchmarks gpu gpu_loading
 
-# The public suite of the array API, a checkout of which SUITE names (CONTRIBUTING.md).
+# The public suite of the array API; SUITE is a checkout of it (CONTRIBUTING.md).
 SUITE ?= array-api-tests
 EXAMPLES ?= 20
 array-api: $(VENV)/.test  ## the array API's public suite; SUITE=checkout of array-api-tests
@@ -242,8 +242,8 @@ format: $(VENV)/.dev  ## let ruff and clang-format change the files
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i native/*/*.?pp
 
-# Which lines and branches the tests run, of Python and C++. It works on a clone of what is committed, since the extension of a
-# checkout would be replaced by an instrumented one. What a killed process ran is not counted. COVERED chooses tests.
+# Which lines and branches of Python and C++ the tests run. It works on a clone of the last commit, since an instrumented extension
+# would replace that of the checkout. Code that a killed process ran is not counted. COVERED chooses tests.
 COVERED ?= tests
 COVERAGE ?= build/coverage
 coverage: check-tools  ## lines and branches that the tests run, of Python and C++; COVERED=tests/store (30 min)
@@ -264,12 +264,12 @@ covered: $(VENV)/.tools
 	$(BIN)/python -m gcovr --root . --filter native/ --exclude-throw-branches --merge-mode-functions separate \
 	  --html-nested build/native.html --txt --txt-summary build/instrumented
 
-# The site, from the documents, the docstrings and the code (tools/build_site.py); LINKS=1 asks whether other sites' pages are there.
+# The site, from the documents, the docstrings and the code (tools/build_site.py); LINKS=1 also checks links to other sites.
 docs: $(VENV)/.docs  ## build the documentation site into build/site/html; a warning is an error (2 min); LINKS=1
 	$(BIN)/python tools/build_site.py build/site $(if $(LINKS),--links)
 
 ##@ Packages
-# A wheel and the sdist, as a release has them; the wheel gets the tag of the oldest system that it runs on.
+# The wheel and the sdist of a release; the wheel gets the tag of the oldest system that it runs on.
 wheel: $(VENV)/.release  ## build sdist and wheel into dist, checked and with its platform's tag (2 min)
 	rm -rf dist build/wheel
 	$(BIN)/python -m build --quiet --outdir build/wheel .
