@@ -29,4 +29,4 @@ __all__ = [
     "managed_allocator",
 ]
 
-_later(globals(), {"allocators.pinned": "CudaHostAllocator"})  # which needs the GPU's driver
+_later(globals(), {"allocators.pinned": "CudaHostAllocator"})  # loaded on first use: it needs the GPU driver

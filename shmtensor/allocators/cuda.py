@@ -14,15 +14,15 @@ from .protocol import AllocatorStats, Region, require_size
 class CudaAllocator:
     """Shared memory of one device.
 
-    A block is released with its last reference in this process, once no stream of this process uses it any more, so
-    `free` does nothing. Other processes that hold the block keep it.
+    A block is released when its last reference in this process is gone and no stream of this process uses it any more,
+    so `free` does nothing. Other processes that hold the block keep it.
 
     Args:
         device: number of the device.
 
     Raises:
         DeviceUnavailable: there is no GPU, or this one cannot be shared.
-        InvalidArgument: there is no device of that number.
+        InvalidArgument: no device has that number.
     """
 
     __slots__ = ("context",)
@@ -36,7 +36,7 @@ class CudaAllocator:
         self.context = driver.require_device(device)
 
     def malloc(self, nbytes: int) -> Region:
-        """Allocate a block with arbitrary content; for 0 bytes one of 1. Raises as `allocate`."""
+        """Allocate a block with arbitrary content; for 0 bytes, a block of 1 byte. Raises as `allocate`."""
         return allocate(self.context, require_size(nbytes, self.name))
 
     def realloc(self, region: Region, nbytes: int) -> Region:
@@ -60,7 +60,7 @@ class CudaAllocator:
 
 
 class PrivateCudaAllocator:
-    """Private memory of one device, which CuPy allocates and keeps for later. Regions are arrays of bytes of CuPy's."""
+    """Private memory of one device, which CuPy allocates and caches. Regions are CuPy arrays of bytes."""
 
     __slots__ = ("context",)
 
@@ -93,7 +93,7 @@ def allocate(device: int, nbytes: int) -> Any:
     make no request while the arenas of this process have room.
 
     Raises:
-        OutOfMemory: the device has no memory left; the message has what is free and what this process holds.
+        OutOfMemory: the device has no memory left; the message states what is free and what this process holds.
         DeviceUnavailable: the device cannot be shared, or the driver refused.
         ManagerError: no manager can be reached or started.
     """
@@ -103,5 +103,5 @@ def allocate(device: int, nbytes: int) -> Any:
 
 
 def empty_cache(device: int) -> int:
-    """Give back a device's memory that this process keeps for later; returns the number of segments. May block."""
+    """Free the device memory that this process caches. Returns the number of segments freed. May block."""
     return segments.give_back(client.default(), device)

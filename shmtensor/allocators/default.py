@@ -45,7 +45,7 @@ class DefaultAllocator:
 
         Raises:
             InvalidArgument: nbytes is out of range.
-            OutOfMemory: still refused; the message has the memory that is left.
+            OutOfMemory: still refused; the message states the memory that is left.
         """
         nbytes = require_size(nbytes, self.name)
         try:

@@ -31,7 +31,7 @@ class Lease:
             self.allocator.free(self.region)
 
     def resized(self, nbytes: int) -> Region:
-        """Have the allocator resize the region, which this lease then has no more. Blocks only if the allocator does.
+        """Have the allocator resize the region, and give up the lease. Blocks only if the allocator does.
 
         No array over the region may be used afterwards: the old memory is freed.
 
@@ -49,7 +49,9 @@ class Lease:
 
 
 def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[Any]]:
-    """Allocate a region, and return it with an array of its first `nbytes` bytes, whose end frees the region.
+    """Allocate a region, and return it with an array of its first `nbytes` bytes.
+
+    The region is freed after the last array over it.
 
     Blocks only if the allocator does.
 
@@ -73,13 +75,13 @@ def allocate_array(allocator: Allocator, nbytes: int) -> tuple[Region, NDArray[A
 
 
 def lease(allocator: Allocator, region: Region, nbytes: int) -> NDArray[Any]:
-    """Return an array of the first `nbytes` bytes of a region, whose end frees the region with `allocator`.
+    """Return an array of the first `nbytes` bytes of a region, which `allocator` frees after the last array over it.
 
     Does not block. Raises InvalidArgument and LayoutError as `allocate_array`; then the caller still owns the region.
     """
     try:
         view = memoryview(region).cast("B")
-    except (TypeError, ValueError, BufferError) as error:  # ValueError of a memoryview that was released
+    except (TypeError, ValueError, BufferError) as error:  # ValueError: a released memoryview
         raise InvalidArgument(
             f"the {_name(allocator)} allocator returned a {type_name(region)}, which has no contiguous bytes; "
             "return an object with the buffer protocol"

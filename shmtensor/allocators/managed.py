@@ -39,7 +39,7 @@ class ManagedAllocator:
     shared = True
 
     def malloc(self, nbytes: int) -> Region:
-        """Allocate a block of shared memory with arbitrary content; for 0 bytes a block of 1.
+        """Allocate a block of shared memory with arbitrary content; for 0 bytes, a block of 1 byte.
 
         The first call in a process blocks until its manager is found or started; later calls make no system call if
         cached memory fits.

@@ -84,7 +84,7 @@ class MappedRegion(mmap.mmap):
         return self.kept.number if self.kept is not None and self.kept.is_ours else -1
 
     def release(self) -> None:
-        """Remove the name if it is ours, and close the descriptor. The memory stays mapped. Does not block."""
+        """Remove the name if this region owns it, and close the descriptor. The memory stays mapped. Does not block."""
         self.released()
         self.kept = None
 
@@ -122,9 +122,9 @@ class MapAllocator:
         if flags & MapFlags.EXCLUSIVE and not self.shared:
             raise InvalidArgument("map allocator: EXCLUSIVE creates, which needs SHARED or SHAREDMEM")
         if flags & MapFlags.READONLY and self._flags & ~MapFlags.KEEPFD & ~MapFlags.FROMFD != _READONLY:
-            raise InvalidArgument(f"map allocator: {self._flags!r}; READONLY goes with SHARED and NOCREATE of a file")
+            raise InvalidArgument(f"map allocator: {self._flags!r}; READONLY requires SHARED, NOCREATE and a file")
         if context is None and flags & MapFlags.NOCREATE:
-            raise InvalidArgument("map allocator: NOCREATE opens what exists; give its name")
+            raise InvalidArgument("map allocator: NOCREATE opens an existing object; give its name")
         try:
             self._context = context if isinstance(context, int) or context is None else os.fsdecode(context)
         except TypeError as error:
@@ -349,11 +349,11 @@ def _lies_in_memory(fd: int) -> bool:
 
 
 def _require_memory(nbytes: int, label: str) -> None:
-    """Refuse what the system has not: it may kill this process for asking rather than say no. Raises OutOfMemory."""
+    """Raise OutOfMemory for more than is available: the system might kill this process instead of refusing."""
     free = memory_available()
     if nbytes > free.nbytes:
         raise OutOfMemory(
-            f"asked for {nbytes} more bytes in {label}, which lies in memory, and {free.nbytes} are available "
+            f"cannot reserve {nbytes} more bytes of memory for {label}: {free.nbytes} bytes are available "
             f"({free.limit}); ask for less, or free memory first"
         )
 

@@ -1,4 +1,4 @@
-"""The pinned allocator: private page-locked memory, from and to which GPUs copy fast and without waiting."""
+"""The pinned allocator: private page-locked memory, for fast asynchronous copies from and to GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .protocol import AllocatorStats, Meter, Region, require_size
 
 
 class _Memory:
-    """Memory of the driver. It is freed with this object."""
+    """Memory that the driver allocated. It is freed with this object."""
 
     __slots__ = ("_driver", "_pid", "address", "nbytes")
 
@@ -37,8 +37,8 @@ class _Memory:
 class CudaHostAllocator:
     """Pinned memory of this process (THCudaHostAllocator).
 
-    Allocating and freeing takes the driver some 100 us for each MiB: `PoolAllocator(CudaHostAllocator())` keeps what is
-    freed. Shared memory is pinned by `pin_memory()`.
+    Allocating and freeing takes about 100 us per MiB; `PoolAllocator(CudaHostAllocator())` reuses freed memory. Use
+    `pin_memory()` to pin shared memory.
     """
 
     __slots__ = ("_memories", "_meter")
@@ -52,7 +52,7 @@ class CudaHostAllocator:
         self._memories: dict[int, _Memory] = {}  # by address
 
     def malloc(self, nbytes: int) -> Region:
-        """Allocate an uninitialised region, which begins at a page. Initialises CUDA, if that was not done.
+        """Allocate an uninitialised region, which begins at a page boundary. Initialises CUDA if necessary.
 
         Args:
             nbytes: 0 to MAX_BYTES.
@@ -69,7 +69,7 @@ class CudaHostAllocator:
             if problem.code != driver.OUT_OF_MEMORY:
                 raise
             raise OutOfMemory(
-                f"the CUDA driver has no {nbytes} bytes of pinned memory ({problem}); free pinned tensors, pin less, "
+                f"the CUDA driver refused {nbytes} bytes of pinned memory ({problem}); free pinned tensors, pin less, "
                 "or raise the limit of locked memory (ulimit -l)"
             ) from None
         region = memory.array()[:nbytes]
@@ -90,7 +90,7 @@ class CudaHostAllocator:
         return fresh
 
     def free(self, region: Region) -> None:
-        """Free the region, once the streams that are current in this thread have passed their work. Does not block."""
+        """Free the region after the work submitted so far to this thread's current streams. Does not block."""
         self._meter.remove(len(region))
         memory = self._memories.pop(int(region.ctypes.data))
         registered.retire(memory)

@@ -42,7 +42,7 @@ class PoolAllocator:
         self._sizes: list[int] = []  # ascending, parallel to _kept
         self._kept: list[Region] = []
         self._kept_bytes = 0
-        self._asked: dict[int, tuple[Region, int]] = {}  # id -> (region out, bytes asked)
+        self._asked: dict[int, tuple[Region, int]] = {}  # id -> (region in use, bytes requested)
 
     @property
     def context(self) -> Allocator:
@@ -76,10 +76,10 @@ class PoolAllocator:
         return region
 
     def realloc(self, region: Region, nbytes: int) -> Region:
-        """A region of the new size with the old content as far as it fits; `region` goes to the pool.
+        """Return a region of the new size with the old content as far as it fits; `region` goes to the pool.
 
         Raises:
-            InvalidArgument, OutOfMemory: as malloc; `region` is still good then.
+            InvalidArgument, OutOfMemory: as malloc; then `region` stays valid.
         """
         fresh = self.malloc(nbytes)
         with memoryview(region).cast("B") as old, memoryview(fresh).cast("B") as new:
@@ -89,18 +89,18 @@ class PoolAllocator:
         return fresh
 
     def free(self, region: Region) -> None:
-        """Keep the region for reuse, or give it to `inner` when the pool is full. Does not block of itself.
+        """Keep the region for reuse, or free it with `inner` when the pool is full. Blocks only if `inner` does.
 
         Raises:
-            InvalidArgument: the region is not one that this pool has out (freed twice, or another allocator's).
+            InvalidArgument: the region was freed already, or another allocator allocated it.
         """
         with accounts_lock:
             try:
                 _, asked = self._asked.pop(id(region))
             except KeyError:
                 raise InvalidArgument(
-                    "asked the pool to free a region that it does not have out; free each region once, "
-                    "with the allocator it came from"
+                    "the pool did not allocate this region, or freed it already; free each region once, "
+                    "with the allocator that allocated it"
                 ) from None
             self._meter.remove(asked)
             size = memoryview(region).nbytes

@@ -110,7 +110,7 @@ class Meter:
     """Counts the allocations of one allocator. Thread-safe.
 
     Args:
-        kind: a meter of all memory of this kind in this process, which counts as well.
+        kind: a meter of all memory of this kind in this process, which also counts each allocation.
     """
 
     __slots__ = ("_blocks", "_bytes", "_kind", "_peak", "_total_blocks", "_total_bytes")

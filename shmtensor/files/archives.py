@@ -36,9 +36,9 @@ def put(archive: zipfile.ZipFile, name: str, content: Iterable[Any]) -> None:
 
     Args:
         archive: from `writing`.
-        name: of the member.
-        content: buffers of bytes, one after the other. Other processes may write to them meanwhile: each piece is
-            copied, so that the checksum is that of what was written.
+        name: name of the member.
+        content: buffers of bytes, written in order. Each piece is copied, so that the checksum is right even if other
+            processes write to the buffers meanwhile.
     """
     info = zipfile.ZipInfo(name)
     # The header of a member: 30 bytes, its name, our padding (4 and more), 20 for its size in 64 bits.

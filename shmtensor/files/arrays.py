@@ -118,7 +118,7 @@ def write_npz(file: io.RawIOBase, arrays: Mapping[str, NDArray[Any]], path: str)
 
     Raises:
         InvalidArgument, DTypeError: a key or type that the format does not allow.
-        OSError: no room.
+        OSError: the file cannot be written.
     """
     with archives.writing(file) as archive:
         for key, array in arrays.items():

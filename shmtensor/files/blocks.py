@@ -93,7 +93,7 @@ class Blocks:
             number = self._numbers.setdefault((*key, flat.dtype), len(self.arrays))
         if number == len(self.arrays):
             self.arrays.append(flat if isinstance(flat, np.ndarray) else load("gpu.arrays").to_host(flat))
-            self._kept.append(flat)  # and so its address and its id
+            self._kept.append(flat)  # so that its address and id are not reused
         return number
 
 

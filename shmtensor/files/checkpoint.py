@@ -115,7 +115,7 @@ class _Structure(Walk):
 
 
 def writer(obj: Any, label: str) -> Callable[[io.RawIOBase, Callable[[Any], None]], None]:
-    """Return what writes an object to a file. Does not block.
+    """Return a function that writes an object to a file. Does not block.
 
     Raises:
         DTypeError, InvalidArgument: as Walk.walk.
@@ -138,7 +138,7 @@ def writer(obj: Any, label: str) -> Callable[[io.RawIOBase, Callable[[Any], None
         for number in order:
             data = blocks.arrays[number].view(np.uint8).data
             for at in range(0, len(data), _PIECE):
-                piece = bytes(data[at : at + _PIECE])  # others may write to shared memory meanwhile
+                piece = bytes(data[at : at + _PIECE])  # other processes may write to shared memory
                 sums[number + 1] = zlib.crc32(piece, sums[number + 1])
                 put(piece)
         put(struct.pack(f"<{len(sums)}I", *sums))
@@ -209,7 +209,7 @@ def build(loader: Loader, entries: list[Entry], metadata: dict[str, str]) -> Any
     try:
         return _Values(label, blocks).value(value)
     except RecursionError as error:
-        raise FileDamaged(f"{label}: too many containers within each other") from error
+        raise FileDamaged(f"{label}: containers are nested too deep") from error
 
 
 def _checksums(loader: Loader, entries: dict[str, Entry]) -> tuple[int, ...]:
@@ -258,7 +258,7 @@ class _Values:
         if type(node) is not dict:
             return node
         if len(node) != 1:
-            raise self._damaged("an object with other than one field")
+            raise self._damaged("an object without exactly one field")
         ((kind, content),) = node.items()
         make = getattr(self, f"load_{kind}", None)
         if make is None:
@@ -305,7 +305,7 @@ class _Values:
     def load_set(self, content: Any) -> Any:
         values = [self.value(one) for one in self._list(content)]
         if not all(map(is_key, values)):
-            raise self._damaged("a set of values that sets cannot have")
+            raise self._damaged("a set with an invalid value")
         return self._keep(set(values))
 
     def load_dict(self, content: Any) -> Any:

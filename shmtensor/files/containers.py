@@ -1,4 +1,4 @@
-"""The values that checkpoints have besides tensors, and the walk through an object that is saved."""
+"""The values other than tensors that checkpoints can have, and the walk through an object to save."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..storage import Storage
 from .blocks import Blocks
 
 MAX_DEPTH: Final = 100
-"""Maximum number of containers within each other."""
-_MAX_KEY: Final = 100  # values in a key; hashing it takes as long as it has values, also where they are the same
+"""Maximum depth of nested containers."""
+_MAX_KEY: Final = 100  # values in a key; the time to hash a key grows with their number
 _EXACT: Final[dict[type, str]] = {
     type(None): "none", bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes",
     bytearray: "bytearray", list: "list", tuple: "tuple", dict: "dict", OrderedDict: "ordered", Counter: "counter",
@@ -50,7 +50,7 @@ def brief(value: Any) -> str:
 def is_key(value: Any) -> bool:
     """Whether a value may be a key of a dict. Does not block.
 
-    Keys are bounded, because hashing an enormous one in a damaged file would take for ever, or overflow the stack.
+    Keys are bounded, because hashing an enormous one in a damaged file could take too long, or overflow the stack.
     """
     if type(value) is not tuple:
         return _is_plain_key(value)
@@ -75,7 +75,7 @@ def _is_plain_key(value: Any) -> bool:
 
 
 def filled(target: Any, items: list[tuple[Any, Any]], label: str) -> Any:
-    """Return a dict with items. Does not block. Raises FileDamaged: invalid or equal keys."""
+    """Add items to a dict, and return it. Does not block. Raises FileDamaged: invalid or equal keys."""
     for key, value in items:
         if not is_key(key):
             raise FileDamaged(f"{label}: {type_name(key)} is not a key that dicts in files may have")
@@ -113,7 +113,7 @@ class Walk(abc.ABC):
 
         Raises:
             DTypeError: a value that cannot be saved.
-            InvalidArgument: containers in themselves, or too many within each other.
+            InvalidArgument: a container contains itself, or containers are nested too deep.
         """
         kind = kind_of(value)
         if kind is None:
@@ -124,10 +124,10 @@ class Walk(abc.ABC):
         if id(value) in self._numbers:
             return self.again(self._numbers[id(value)][0])
         if id(value) in self._open:
-            raise InvalidArgument(f"{self._where()}: a {type_name(value)} contains itself; save it without")
+            raise InvalidArgument(f"{self._where()}: a {type_name(value)} contains itself; remove that reference")
         if len(self._open) >= MAX_DEPTH:
             raise InvalidArgument(
-                f"{self._label}: more than {MAX_DEPTH} containers within each other; make the object flatter"
+                f"{self._label}: containers are nested more than {MAX_DEPTH} deep; make the object flatter"
             )
         self._open.add(id(value))
         result = save(value)

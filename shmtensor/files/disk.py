@@ -186,8 +186,8 @@ class DiskFile(StreamFile):
     Args:
         path: the file. "w" truncates or creates it, "rw" creates it if it does not exist.
         mode: "r", "w" or "rw".
-        quiet: errors set `has_error()` instead of raising. If the file cannot be opened, the object is closed with
-            that set (TH returns NULL).
+        quiet: errors set `has_error()` instead of raising. If the file cannot be opened, the new object is closed and
+            has the error set (TH returns NULL).
 
     Raises:
         InvalidArgument: an unknown mode, or an invalid path.

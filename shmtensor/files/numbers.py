@@ -53,7 +53,7 @@ class Numbers(ABC):
 
 
 _BLOCKS: Final = "May block as the file does."
-_SHORT: Final = "EndOfFile, FileDamaged: the file has fewer. OSError: the system's error."
+_SHORT: Final = "EndOfFile, FileDamaged: the file has fewer numbers. OSError: an error of the system."
 
 Generated = dict[str, tuple[Callable[..., Any], str]]
 """Methods and their docstrings, by name."""

@@ -54,7 +54,7 @@ def write(arrays: Mapping[str, NDArray[Any]], path: str, put: Callable[[Any], No
 
     Raises:
         DTypeError: the format does not have a type.
-        OSError: no room.
+        OSError: the file cannot be written.
     """
     for key, array in arrays.items():
         if array.dtype.name not in BY_DTYPE:
@@ -125,7 +125,7 @@ def parse(file: io.RawIOBase, size: int, path: str) -> tuple[list[Entry], dict[s
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the table of an object in JSON. Does not block. Raises ValueError: a key is there twice."""
+    """Return the table of an object in JSON. Does not block. Raises ValueError: a duplicate key."""
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("duplicate key")
@@ -150,5 +150,5 @@ def _entry(key: str, claim: Any, path: str) -> Entry:
     begin, end = offsets
     entry = Entry(key, dtype, shape, begin)
     if begin < 0 or end - begin != entry.nbytes or end >= 1 << 63:
-        raise FileDamaged(f"{label}: its data_offsets are not {entry.nbytes} bytes apart, as {dtype}{list(shape)} is")
+        raise FileDamaged(f"{label}: its data_offsets are not {entry.nbytes} bytes apart, the size of {dtype}{list(shape)}")
     return entry

@@ -53,9 +53,9 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2, 
             object with `write`.
 
     Raises:
-        InvalidArgument: an unknown suffix or format, an object of another kind, an invalid key, containers that contain
-            themselves or are too many within each other, pickle_module or pickle_protocol, or a path of what is not a
-            file, such as a pipe or a device, which stays as it is.
+        InvalidArgument: an unknown suffix or format, an object of another kind, an invalid key, a container that
+            contains itself, containers that are nested too deep, another pickle_module or pickle_protocol, or a path of
+            something other than a regular file, such as a pipe or a device, which is left unchanged.
         DTypeError: the format does not have a type, or an object in a checkpoint cannot be saved.
         OSError: the file cannot be written; the previous one is unchanged.
     """
@@ -90,11 +90,11 @@ def load(
     writable: bool = False,
     format: str | None = None,
 ) -> Any:
-    """Load the object in a file: what `save` wrote, or torch, NumPy or safetensors. Blocks as reading does.
+    """Load an object from a file that `save`, torch, NumPy or safetensors wrote. Blocks as reading does.
 
-    Nothing is unpickled: a pickle in a file of torch is read by a machine that only makes tensors, numbers, strings and
-    plain containers, and refuses everything else. Sizes are checked against the size of the file before memory is
-    allocated. Tensors are loaded to the CPU wherever they were, and do not require gradients.
+    Nothing is unpickled: a pickle in a torch file is read by an interpreter that makes only tensors, numbers, strings
+    and plain containers, and refuses everything else. Sizes are checked against the size of the file before memory is
+    allocated. All tensors are loaded to the CPU, and do not require gradients.
 
     Args:
         f: a path, or an object with `read`, `seek` and `tell`, which is read from its position to its end.
@@ -110,8 +110,8 @@ def load(
 
     Raises:
         FileDamaged: the file is invalid, or a pipe or a device; EndOfFile if it is too short.
-        NotSupported: a file of torch that asks for other objects (the message names them), is a program of TorchScript,
-            or was written by torch before version 1.6.
+        NotSupported: a torch file that needs other objects (the message names them), is a TorchScript program, or was
+            written by torch before version 1.6.
         DTypeError: elements of a type that tensors do not have, including Python objects.
         LayoutError: with mmap: the elements cannot be mapped (compressed, not aligned, or writable in a format that
             has checksums).
@@ -159,7 +159,7 @@ def _is_shared(location: Any, shared: bool) -> bool:
 
 
 def _read(file: io.RawIOBase, size: int, label: str, name: str | None, **how: bool) -> Any:
-    """Return the object in a file; without the name of a format, in the one that its first bytes say."""
+    """Return the object in a file. Without the name of a format, the first bytes determine it."""
     loader = Loader(label, file, **how)
     if name is None:
         name = _sniff(loader, size)
@@ -189,7 +189,7 @@ def _sniff(loader: Loader, size: int) -> str:
     if head[:1] == b"\x80":
         return "torch"
     kind = EndOfFile if size < 9 else FileDamaged
-    raise kind(f"{loader.label} begins with {bytes(head)!r}, which is no format of save; see shmtensor.save")
+    raise kind(f"{loader.label} begins with {bytes(head)!r}, which is not a format of shmtensor.save")
 
 
 def _place(f: Any, format: str | None) -> tuple[Path | None, str | None]:
@@ -211,11 +211,11 @@ def _place(f: Any, format: str | None) -> tuple[Path | None, str | None]:
     return Path(os.path.realpath(given)), format or _FORMATS[given.suffix]
 
 
-# -- what is at a path -------------------------------------------------------------------------------------------------
+# -- opening a path -------------------------------------------------------------------------------------------------
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open a file; of a pipe, do not wait for the other end."""
+    """Open a file without waiting for the other end of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
@@ -239,7 +239,7 @@ def _require_regular(target: Path) -> None:
         )
 
 
-# -- writers of formats: each checks an object, and returns what writes it ---------------------------------------------
+# -- writers of formats: each checks an object, and returns its writer ---------------------------------------------
 
 
 def _npy(obj: Any, label: str) -> _Write:
@@ -307,7 +307,7 @@ def _writer(file: io.RawIOBase) -> Callable[[Any], None]:
         while len(view):
             done = file.write(view[:_PIECE])
             if not done:
-                raise OSError(errno.EIO, "the file takes no bytes")
+                raise OSError(errno.EIO, "the file accepts no bytes")
             view = view[done:]
 
     return write

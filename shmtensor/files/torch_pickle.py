@@ -26,7 +26,7 @@ _DAMAGE: Final = (LookupError, ValueError, TypeError, OverflowError, struct.erro
 
 
 class Function:
-    """A function that pickles may call: its name, and what is done."""
+    """A function that pickles may call: its name and its implementation."""
 
     __slots__ = ("call", "name")
 
@@ -36,7 +36,7 @@ class Function:
 
 
 class Reader:
-    """The machine that a pickle is a program for.
+    """An interpreter of pickles.
 
     Args:
         data: the pickle.
@@ -56,13 +56,13 @@ class Reader:
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below marks
         self._memo: dict[int, Any] = {}
-        self._left = 2 * len(data)  # what calls may still make of their arguments, so that small files cannot make much
+        self._left = 2 * len(data)  # total length of call arguments still allowed; bounds what a small file can make
 
     def load(self) -> Any:
         """Return the object. Blocks as `persistent` does.
 
         Raises:
-            FileDamaged: not a pickle, or one of invalid values.
+            FileDamaged: not a pickle, or a pickle with invalid values.
             NotSupported: the pickle asks for something other than tensors, numbers, strings and plain containers.
         """
         try:
@@ -112,7 +112,7 @@ class Reader:
     def _take(self, count: int) -> bytes:
         end = self._at + count
         if end > len(self._data):
-            raise self._damaged("it ends in the middle")
+            raise self._damaged("it is truncated")
         found = self._data[self._at : end]
         self._at = end
         return found
@@ -123,7 +123,7 @@ class Reader:
     def _line(self) -> str:
         end = self._data.find(b"\n", self._at, self._at + 1000)
         if end < 0:
-            raise self._damaged("a name does not end")
+            raise self._damaged("a name has no end")
         return self._take(end + 1 - self._at)[:-1].decode()
 
     def _text(self, form: str) -> None:
@@ -137,7 +137,7 @@ class Reader:
 
     def _protocol(self) -> None:
         if self._number("<B") > 5:
-            raise self._damaged("a protocol that there is not")
+            raise self._damaged("an unknown protocol")
 
     # -- stack and memo -----------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Reader:
         items = self._popped()
         target = self._stack[-1]
         if type(target) is not set or not all(map(is_key, items)):
-            raise self._damaged("values that sets cannot have")
+            raise self._damaged("an invalid value in a set")
         target.update(items)
 
     # -- functions ----------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Reader:
             raise self._damaged("the arguments of a call are not a tuple")
         self._left -= sum(len(one) for one in arguments[:10] if isinstance(one, str | bytes | list | tuple | dict))
         if self._left < 0:
-            raise self._damaged("calls make more than a file of its size can have")
+            raise self._damaged("calls make more values than a file of this size can have")
         try:
             self._stack.append(function.call(*arguments))
         except ShmTensorError:
@@ -288,7 +288,7 @@ _OPCODES: Final[dict[int, Callable[[Reader], None]]] = {
     0x94: Reader._memoize,
     ord("c"): lambda reader: reader._find(reader._line(), reader._line()),
     0x93: Reader._stack_global,
-    ord("i"): lambda reader: reader._find(reader._line(), reader._line()),  # INST: only to name what is refused
+    ord("i"): lambda reader: reader._find(reader._line(), reader._line()),  # INST: only for the name in the error
     ord("R"): Reader._reduce,
     ord("b"): Reader._build,
     ord("Q"): Reader._persistent_id,
@@ -300,32 +300,32 @@ _OPCODES: Final[dict[int, Callable[[Reader], None]]] = {
 
 def _encode(text: Any, encoding: Any) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
-        raise ValueError("other than a string in latin1")
+        raise ValueError("the argument is not a latin1 string")
     return text.encode("latin1")
 
 
 def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
     if not isinstance(items, list | tuple):
-        raise ValueError("other than a list of pairs")
+        raise ValueError("the argument is not a list of pairs")
     return OrderedDict(filled({}, [(key, value) for key, value in items], "collections.OrderedDict"))
 
 
 def _counter(items: Any = None) -> Counter[Any]:
     if items is not None and not isinstance(items, dict):
-        raise ValueError("other than a dict")
+        raise ValueError("the argument is not a dict")
     made: Counter[Any] = filled(Counter(), list((items or {}).items()), "collections.Counter")
     return made
 
 
 def _set(items: Any = ()) -> set[Any]:
     if not isinstance(items, list | tuple) or not all(map(is_key, items)):
-        raise ValueError("values that sets cannot have")
+        raise ValueError("an invalid value in a set")
     return set(items)
 
 
 def _complex(real: Any, imaginary: Any) -> complex:
     if not isinstance(real, int | float) or not isinstance(imaginary, int | float):
-        raise ValueError("parts that are not numbers")
+        raise ValueError("the parts are not numbers")
     return complex(real, imaginary)
 
 
@@ -337,7 +337,7 @@ def _bytearray(content: Any = b"", encoding: Any = None) -> bytearray:
     if isinstance(content, str):
         content = _encode(content, "latin1" if encoding == "latin-1" else encoding)
     if not isinstance(content, bytes):
-        raise ValueError("other than bytes")
+        raise ValueError("the argument is not bytes")
     return bytearray(content)
 
 
@@ -350,7 +350,7 @@ def _device(kind: Any, index: Any = None) -> Device:
 
 def _size(sizes: Any) -> tuple[int, ...]:
     if not isinstance(sizes, tuple | list) or not all(type(size) is int for size in sizes):
-        raise ValueError("sizes that are not integers")
+        raise ValueError("the sizes are not integers")
     return tuple(sizes)
 
 

@@ -71,8 +71,8 @@ def read(loader: Loader, size: int) -> Any:
 
     Raises:
         FileDamaged: the file is invalid.
-        NotSupported: the file is of an old format, a program of TorchScript, or asks for other than tensors, numbers,
-            strings and plain containers.
+        NotSupported: the file has an old format, is a TorchScript program, or needs objects other than tensors,
+            numbers, strings and plain containers.
         DTypeError, MissingExtra: elements of a type that tensors do not have, or that needs ml_dtypes.
     """
     return _File(loader, size).load()
@@ -131,7 +131,8 @@ class _File:
             raise FileDamaged(f"{self._label}: the checksum of {info.filename!r} is wrong")
         return bytes(data)
 
-    # -- what the pickle asks for -------------------------------------------------------------------------------------
+    # -- objects that the pickle refers to
+    # -------------------------------------------------------------------------------------
 
     def _table(self) -> dict[tuple[str, str], Any]:
         table = dict(PLAIN)
@@ -210,8 +211,8 @@ class _File:
         return tensor
 
     def _computed(self, compute: Callable[..., Any], tensor: Tensor, storage: Storage) -> Tensor:
-        """A copy of a tensor that torch wrote with a computation that is still to be done."""
-        if tensor.numel() > len(storage):  # many elements of little memory, which a copy would make large
+        """Return a copy of a tensor to which a lazy operation of torch (conjugation, negation) has been applied."""
+        if tensor.numel() > len(storage):  # many elements over little memory; a copy would need much more
             raise NotSupported(f"{self._label}: a conjugated or negated tensor whose elements overlap; {_CONVERT}")
         made = compute(tensor._live())
         return asarray(made, shared=True) if storage.is_shared() else wrap(made)
@@ -226,7 +227,7 @@ class _File:
 
 
 def writer(obj: Any, label: str) -> Callable[[io.RawIOBase, Callable[[Any], None]], None]:
-    """Return what writes an object to a file. Does not block.
+    """Return a function that writes an object to a file. Does not block.
 
     Raises:
         DTypeError, InvalidArgument: as Walk.walk.

@@ -25,7 +25,7 @@ def _make_class(row: ElementType) -> None:
 each_type(_make_class)
 
 UntypedStorage: type[Storage] = STORAGE_CLASSES[np.dtype(np.uint8)]
-"""Bytes, as `storage.untyped()` gives them: ByteStorage under torch's name."""
+"""torch's name for the class of `storage.untyped()`: ByteStorage."""
 
 
 def __getattr__(name: str) -> Any:

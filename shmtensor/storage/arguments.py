@@ -35,7 +35,7 @@ def require_integer(
     """Convert an argument to int, as `integer` does. Does not block.
 
     Args:
-        name: of the argument, for the message.
+        name: name of the argument, for the message.
         value: an integer of any class except bool.
         least: the smallest one that is allowed; None: all are.
         refusal: the error for a value that is not an integer.

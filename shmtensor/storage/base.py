@@ -56,7 +56,7 @@ _of_view: Final[weakref.WeakValueDictionary[tuple[int, int, NumpyType], StorageB
 
 
 class Bytes(int):
-    """`storage.nbytes`: a number, which gives itself when it is called."""
+    """`storage.nbytes`: an int that returns itself when it is called."""
 
     def __call__(self) -> int:  # noqa: D102
         return int(self)
@@ -121,7 +121,7 @@ class StorageBase:
 
     @classmethod
     def _over_device(cls, flat: Any) -> StorageBase:
-        """Return the storage over a flat array on a GPU; of a shared block an existing one of that type."""
+        """Return the storage over a flat array on a GPU; for a shared block, the existing one of that type, if any."""
         dtype, memory = flat.dtype, flat.data.mem
         shared = hasattr(memory, "block")
         with moving:
@@ -155,7 +155,7 @@ class StorageBase:
         self._epoch = 0
         self._bases = self._view = self._views = self._export = self._tickets = None
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------------
 
     def size(self) -> int:
         """Return the number of elements. Does not block."""
@@ -270,9 +270,9 @@ class StorageBase:
         """Change the number of elements. Existing elements are kept if they fit; new ones are arbitrary. Returns self.
 
         The memory moves. Tensors on this storage follow (one that exceeds the new end raises when used); NumPy arrays
-        taken earlier keep the old memory. If nothing but this storage refers to the memory, no tensor and no array, the
-        allocator's `realloc` does it, and other threads find the storage empty meanwhile; else, or if `realloc` refuses
-        with InvalidArgument, the elements are copied to new memory. Does not block.
+        taken earlier keep the old memory. If no tensor, array or other storage refers to the memory, the allocator's
+        `realloc` resizes it; meanwhile other threads find the storage empty. Otherwise, or if `realloc` refuses with
+        InvalidArgument, the elements are copied to new memory. Does not block.
 
         Args:
             size: number of elements, at least 0.
@@ -301,7 +301,7 @@ class StorageBase:
         return self
 
     def _copied(self, size: int) -> tuple[Region, NDArray[Any]]:
-        """New memory with the elements that fit. Raises OutOfMemory."""
+        """Return new memory with the elements that fit. Raises OutOfMemory."""
         region, flat = fresh_array(self._allocator, size, self._dtype)
         kept = min(size, self.size())
         np.copyto(flat[:kept], self._flat[:kept])
@@ -316,7 +316,7 @@ class StorageBase:
         flats = [storage._flat for storage in storages]
         if type(held) is not Lease or not hasattr(self._allocator, "realloc") or not _alone(flats, 1):
             return False
-        # From now on other threads and finalizers find nothing here: what they took could be freed under them.
+        # From here on, other threads and finalizers find an empty storage, because the memory may be freed.
         self._take_each(storages, [np.empty(0, flat.dtype) for flat in flats], self._region, self._allocator)
         nbytes = size * self._dtype.itemsize
         region = None
@@ -334,7 +334,7 @@ class StorageBase:
             flat = lease(self._allocator, region, nbytes).view(self._dtype)
         except BaseException:
             self._allocator.free(region)
-            self._take_each(storages, [each._flat for each in storages], b"", default_allocator)  # it is gone
+            self._take_each(storages, [each._flat for each in storages], b"", default_allocator)  # the region is gone
             raise
         places = zip(storages[1:], flats[1:], strict=True)
         parts = [section_of(flat, part._root()[1], old.size, part._dtype) for part, old in places]
@@ -484,7 +484,7 @@ class StorageBase:
     def _move_to_block(self, block: Block, kind: int) -> None:
         """Switch to the memory of `block`, with the access of `kind`. The caller holds `moving`."""
         if kind == VIEW_LENT:
-            region_over(block, VIEW_READONLY)  # mapped now, so that a forked child need not ask for it
+            region_over(block, VIEW_READONLY)  # mapped here, so that a forked child need not request it
         region = region_over(block, kind)
         flat = region.array(self._dtype, self._flat.shape)
         self._move(flat, region, *traits_of(kind))

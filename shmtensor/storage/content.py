@@ -120,8 +120,8 @@ class Content(StorageBase):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if self._is_on_device():
-            raise DTypeError(f"{self._describe()} cannot be an array of NumPy's; copy it to the host first: cpu()")
-        return np.array(self._flat.view(), dtype=dtype, copy=copy)  # the object itself stays ours
+            raise DTypeError(f"{self._describe()} cannot be converted to a NumPy array; use cpu() first")
+        return np.array(self._flat.view(), dtype=dtype, copy=copy)  # a view, so that nobody else gets `_flat` itself
 
     # -- from what exists ---------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Content(StorageBase):
             file: a path, whose file is overwritten, or a binary file, which is written at its position.
 
         Raises:
-            OSError: the file system's.
+            OSError: an error of the file system.
             InvalidArgument: neither a path nor a file.
         """
         data = flat_bytes(self).data
@@ -324,9 +324,9 @@ class Content(StorageBase):
     def pin_memory(self, device: Any = "cuda") -> Self:
         """Return the elements in page-locked memory: this storage if it is pinned or can be, else a copy.
 
-        Shared memory of 64 KiB or more is pinned where it is, until this process does not use it any more; if the
-        driver refuses that, there is a warning, and the memory stays as it is. Other memory is copied into private
-        memory. Initialises CUDA if that was not done.
+        Shared memory of 64 KiB or more is pinned in place, as long as this process uses it; if the driver refuses, a
+        warning is issued and the memory stays unpinned. Other memory is copied into private memory. Initialises CUDA if
+        necessary.
 
         Args:
             device: as in torch, where it is deprecated; it must be a GPU.

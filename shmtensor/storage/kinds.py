@@ -1,4 +1,4 @@
-"""What a storage is, and other storages of its kind: type, device, bytes (torch's names). Nothing here blocks."""
+"""Properties and conversions of storages: type, device, bytes (torch's names). Only copies between devices block."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .regions import StorageFlags
 
 
 class Kinds(StorageBase):
-    """The part of Storage that says what it is and converts it."""
+    """The part of Storage with its properties and conversions."""
 
     __slots__ = ()
 
     def new(self, *content: Any, **how: Any) -> Self:
-        """Return what the storage's class makes: `storage.new(5)`, `storage.new([1, 2])`; an empty one without content.
+        """Create a storage of the same class: `storage.new(5)`, `storage.new([1, 2])`; without content, an empty one.
 
         Raises as the class.
         """
@@ -39,7 +39,7 @@ class Kinds(StorageBase):
         return self if made is self.__class__ else made(self.size()).copy_(self)
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """Return the name of its class, such as 'shmtensor.FloatStorage'; with a type, `to` that.
+        """Return the name of its class, such as 'shmtensor.FloatStorage'; with a type, return `to(dtype)`.
 
         Args:
             dtype: a type, a class such as `shmtensor.FloatStorage`, or the name of such a class.
@@ -54,7 +54,7 @@ class Kinds(StorageBase):
         return self.to(_type_named(dtype))
 
     def untyped(self) -> Any:
-        """Return the bytes of this storage: a ByteStorage that is a VIEW of it; the same one while that is alive.
+        """Return the bytes of this storage: a ByteStorage that is a VIEW of it, and the same object while it is alive.
 
         It has this storage's handles (`_share_fd_`, `_share_filename_`) with sizes in bytes, and `share_memory_` of
         either one moves both.
@@ -98,7 +98,7 @@ class Kinds(StorageBase):
 
         Args:
             device: a GPU, or its number; None: the current one.
-            non_blocking: a copy from pinned memory is not waited for.
+            non_blocking: do not wait for a copy from pinned memory.
 
         Raises:
             DeviceUnavailable: no GPU can be used; the message says why.
@@ -115,7 +115,7 @@ class Kinds(StorageBase):
 
 
 def _type_named(spec: Any) -> NumpyType:
-    """The type that a type, a class of storages or the name of such a class means. Raises DTypeError."""
+    """Return the type that a type, a storage class or the name of a storage class means. Raises DTypeError."""
     if isinstance(spec, type) and issubclass(spec, StorageBase):
         return spec._typed()._dtype
     return named(spec, "Storage")

@@ -31,9 +31,9 @@ from .streams import Streams
 plain_reducer: Callable[[Storage], tuple[Any, ...] | None] | None = None
 """Reduces a storage to a handle for plain pickle; None: by value. Set by `plain_pickle` on first use."""
 LISTED: Final = 1000
-"""A storage of more elements is printed in part."""
+"""A storage of more elements is printed in part: its first and last elements."""
 ENDS: Final = 3
-"""Elements of its beginning, and of its end, that are printed then."""
+"""The number of first elements, and of last elements, that are printed then."""
 
 
 class Conversions:
@@ -69,11 +69,12 @@ class Conversions:
 class Storage(Conversions, Content, Handles, Kinds, Streams):
     """Flat memory of `size` elements of one type. A bare Storage is a FloatStorage (float32).
 
-    Storages are equal if they are the same object, and hashable, as in torch; compare their content as `tolist()`, or
-    tensors over them.
+    Storages are equal if they are the same object, and hashable, as in torch; compare their content with `tolist()`, or
+    compare tensors over them.
 
     Args:
-        content: number of elements, which are arbitrary; or a sequence, array or storage whose values are copied.
+        content: number of elements, whose values are arbitrary; or a sequence, array or storage whose values are
+            copied.
         allocator: an object with malloc and free; default: private memory of this process.
 
     Raises:
@@ -94,7 +95,7 @@ class Storage(Conversions, Content, Handles, Kinds, Streams):
         return STORAGE_CLASSES[DEFAULT] if cls is Storage else cls
 
     def __repr__(self) -> str:
-        """Return a line for each element, of a long storage for the first and last ones, and then what it is."""
+        """Return a line for each element (of a long storage, for the first and last ones), then class and size."""
         flat = self.cpu()._flat
         values = [*flat[:ENDS].tolist(), "...", *flat[-ENDS:].tolist()] if flat.size > LISTED else flat.tolist()
         place = f", memory={self._place()}" if self.is_shared() else ""
@@ -198,7 +199,7 @@ def _on_device(array: Any) -> Storage:
 
 
 def _rebuild_on_device(storage: Storage, device: int) -> Storage:
-    """Unpickle a storage that was on a GPU: on that one, or in the processor's memory where this process has none."""
+    """Unpickle a storage that was on a GPU: onto that GPU, or into the processor's memory if this process has none."""
     if load("gpu.driver").status():
         warnings.warn(
             f"a storage from cuda:{device} is loaded into the processor's memory: no GPU can be used", stacklevel=2

@@ -1,6 +1,6 @@
 """Storages in the files of torch's `_write_file`: the number of elements in 64 bits, then the elements, little-endian.
 
-All of it blocks as reading and writing of the file do.
+All methods block as reading and writing the file do.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Streams(StorageBase):
 
         Args:
             file: the file.
-            is_real_file: has no effect: all is written by `file.write`.
+            is_real_file: has no effect: everything is written with `file.write`.
             save_size: write the number of elements before them.
-            element_size: bytes of an element; default those of this type.
+            element_size: bytes of an element; default that of this type.
 
         Raises:
-            InvalidArgument: an element size of which the storage is not a multiple.
-            OSError: the file system's.
+            InvalidArgument: the size of the storage in bytes is not a multiple of `element_size`.
+            OSError: an error of the file system.
         """
         width = self._width(element_size)
         if save_size:
@@ -55,19 +55,19 @@ class Streams(StorageBase):
         is_real_file: bool = True,
         element_size: int | None = None,
     ) -> Self:
-        """Read what `_write_file` wrote with the size into this storage, which must have that size. Returns self.
+        """Read the output of `_write_file(save_size=True)` into this storage, which must have that size. Returns self.
 
         Args:
             file: a binary file.
             offset: where to read; default its position.
             is_real_file: has no effect.
-            element_size: bytes of an element; default those of this type.
+            element_size: bytes of an element; default that of this type.
 
         Raises:
             InvalidArgument: another number of elements.
-            EndOfFile: the file ends before.
+            EndOfFile: the file ends too early.
             LayoutError: the memory is read-only.
-            OSError: the file system's.
+            OSError: an error of the file system.
         """
         self._require_writable("reading a file into")
         width = self._width(element_size)
@@ -84,13 +84,14 @@ class Streams(StorageBase):
 
     @classmethod
     def _new_with_file(cls, file: IO[bytes], element_size: int | None = None) -> Self:
-        """Create a storage of what `_write_file` wrote with the size, at the position of a binary file.
+        """Create a storage from the output of `_write_file(save_size=True)`, at the position of a binary file.
 
         Raises:
-            EndOfFile, FileDamaged: the file ends before; an impossible number.
+            EndOfFile: the file ends too early.
+            FileDamaged: the number of elements is impossible.
             InvalidArgument: the bytes are not a whole number of elements.
             OutOfMemory: no memory.
-            OSError: the file system's.
+            OSError: an error of the file system.
         """
         cls = cls._typed()
         own = cls._dtype.itemsize
@@ -102,7 +103,7 @@ class Streams(StorageBase):
                 f"{count} elements of {width} bytes are not elements of {cls._dtype.name}; "
                 "give the element_size with which they were written"
             )
-        raw = _read(file, element_count(size, cls._dtype) * own)  # before memory is taken for what may not be there
+        raw = _read(file, element_count(size, cls._dtype) * own)  # before allocating memory
         storage = cls(size)
         put_bytes(storage._flat, _little(raw, width))
         return storage
@@ -111,7 +112,7 @@ class Streams(StorageBase):
         width = self._dtype.itemsize if element_size is None else _whole(element_size)
         if width <= 0 or self.nbytes % width:
             raise InvalidArgument(
-                f"{self._describe()} has {self.nbytes} bytes, no whole elements of {width} bytes; "
+                f"{self._describe()} has {self.nbytes} bytes, which is not a multiple of {width}; "
                 "give another element_size"
             )
         return width
@@ -130,33 +131,34 @@ def _write(file: IO[bytes], data: memoryview) -> None:
     while data.nbytes:  # an unbuffered file may take a part
         taken = file.write(data)
         if taken is None and not isinstance(file, io.RawIOBase):
-            return  # a file of one's own, whose write says nothing
+            return  # a user's file object, whose write() returns no number
         if taken is None:
-            raise BlockingIOError(errno.EAGAIN, "a file that does not block takes no more; give one that blocks")
+            raise BlockingIOError(errno.EAGAIN, "the file is non-blocking and full; give a blocking file")
         data = data[taken:]
 
 
 def _count_in(file: IO[bytes]) -> int:
     (count,) = _COUNT.unpack(_read(file, _COUNT.size).data)
     if count < 0:
-        raise FileDamaged(f"a file says that a storage has {count} elements; read it where _write_file wrote")
+        raise FileDamaged(f"impossible number of elements: {count}; read from where _write_file wrote")
     return int(count)
 
 
 def _read(file: IO[bytes], nbytes: int) -> NDArray[np.uint8]:
-    """Read so many bytes, in pieces, so that memory is only taken for what is there."""
+    """Read `nbytes` bytes, in pieces, so that memory is allocated only for bytes that exist."""
     raw = bytearray()
     while (left := nbytes - len(raw)) and (part := file.read(min(left, _PIECE))):
         raw += part
     if left:
         raise EndOfFile(
-            f"a file ends {left} bytes before the {nbytes} of a storage; it was cut off, or is no such file"
+            f"the file ends {left} bytes before the end of a storage of {nbytes} bytes; it was truncated, or "
+            "_write_file did not write it"
         )
     return np.frombuffer(raw, np.uint8)
 
 
 def _little(raw: NDArray[Any], width: int) -> NDArray[Any]:
-    """Bytes of elements in little-endian order for those of this machine, and the other way round."""
+    """Convert the bytes of elements from this machine's order to little-endian order, or back."""
     if sys.byteorder == "little" or width == 1:
         return raw
     return raw.reshape(-1, width)[:, ::-1].reshape(-1)
