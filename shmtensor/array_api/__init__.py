@@ -1,6 +1,6 @@
 """The array API: a namespace that follows the standard, versions 2021.12 to 2025.12.
 
-`x.__array_namespace__()` gives this module to libraries that are written for the standard. Its tensors are those of
+`x.__array_namespace__()` returns this module, for libraries that are written for the standard. Its tensors are those of
 `shmtensor`. Where torch means something else by a name (`max`, `sort`, `std`, ...), `shmtensor` follows torch and this
 module the standard (`creation`, `elementwise`, `functions`, `linalg`); all other functions are the same, and their
 modules are imported on first use.

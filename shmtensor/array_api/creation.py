@@ -1,4 +1,4 @@
-"""Functions that create tensors and whose arguments torch names otherwise. They block only with `shared=True`."""
+"""Functions that create tensors and whose arguments differ from torch's. They block only with `shared=True`."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def linspace(
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, shared: bool = False) -> Tensor:
     """A tensor of one value.
 
-    The default type is by the value bool, int64, the default floating-point type or its complex type.
+    The default type depends on the value: bool, int64, the default floating-point type or its complex type.
 
-    Raises InvalidArgument: a value outside the range of the type, or sizes that cannot be; DTypeError: not a number.
+    Raises InvalidArgument: a value outside the range of the type, or invalid sizes; DTypeError: not a number.
     """
     return creation.full(shape, fill_value, dtype=dtype, device=device, shared=shared)
 

@@ -10,7 +10,7 @@ from .._tensor.statistical import inexact
 
 @operation(method=False, out=Out.COPIED)
 def expm1(xp: Module, x: Array, /) -> Array:
-    """exp(x) - 1, exact near 0; of complex numbers that are not finite as `exp` has them. Raises DTypeError."""
+    """exp(x) - 1, exact near 0; complex numbers that are not finite give what `exp` gives. Raises DTypeError."""
     x = inexact(xp, x)
     if x.dtype.kind != "c":
         return xp.expm1(x)

@@ -1,4 +1,4 @@
-"""Functions that mean something else in torch: here as the array API has them. Nothing in this module blocks."""
+"""Functions that differ from torch's: here they follow the array API. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def nonzero(xp: Module, x: Array, /) -> tuple[Array, ...]:
 
 @_plain(fails="rolling")
 def roll(xp: Module, x: Array, /, shift: Any, *, axis: Any = None) -> Array:
-    """The elements moved by `shift` places along axes, or in flat order; what falls off comes in again. A copy.
+    """The elements moved by `shift` places along axes, or in flat order; they come back at the other end. A copy.
 
     Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
     """
@@ -123,13 +123,13 @@ def squeeze(xp: Module, x: Array, /, axis: Any) -> Array:
     """The view without the named axes, which must be of size 1. Raises IndexOutOfRange, InvalidArgument."""
     axes = several_axes(x, axis)
     if not np.all([x.shape[i] == 1 for i in axes]):
-        raise InvalidArgument(f"squeeze of axis {axis} of a tensor of shape {x.shape}; only axes of size 1 can go")
+        raise InvalidArgument(f"squeeze of axis {axis} of a tensor of shape {x.shape}; give axes of size 1")
     return squeezed(x, axes)
 
 
 @_plain(fails="clipping to {min} and {max}")
 def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
-    """Values below `min` become it, those above `max` become that; of the tensor's type. Raises InvalidArgument."""
+    """The values limited to the range from `min` to `max`, in the tensor's type. Raises InvalidArgument."""
     if min is None and max is None:
         return x.copy()
     result = xp.clip(x, min, max)
@@ -171,14 +171,14 @@ def diff(
 
 @composed(method=False)
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether every value of a type (or a tensor's type) has its place in another. Raises DTypeError."""
+    """Whether a type (or a tensor's type) can be cast to another safely, as in NumPy. Raises DTypeError."""
     source = array_of(from_).dtype if isinstance(from_, Tensor) else dtype_of(from_)
     return np.can_cast(source, dtype_of(to))
 
 
 @dataclass(frozen=True, slots=True)
 class FloatInfo:
-    """What `finfo` gives."""
+    """The result of `finfo`."""
 
     bits: int
     eps: float
@@ -190,7 +190,7 @@ class FloatInfo:
 
 @dataclass(frozen=True, slots=True)
 class IntInfo:
-    """What `iinfo` gives."""
+    """The result of `iinfo`."""
 
     bits: int
     max: int

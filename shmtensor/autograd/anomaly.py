@@ -1,6 +1,6 @@
-"""Anomaly mode: errors of a pass name the line of the forward computation, and NaN in gradients is an error.
+"""Anomaly mode: errors of a backward pass name the line of the forward computation, and NaN in gradients is an error.
 
-The mode is one for all threads, and costs a stack trace for each recorded operation. Nothing in this module blocks.
+The mode applies to all threads, and costs a stack trace for each recorded operation. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def _level(mode: bool, check_nan: bool) -> int:
 
 
 class set_detect_anomaly:  # noqa: N801  # torch's name
-    """Switch the mode on or off: at once, and as a context back at its end.
+    """Switch the mode on or off, at once. As a context manager, it restores the previous mode at its end.
 
     Args:
-        mode: whether it is on.
-        check_nan: whether NaN is an error, or errors are explained alone.
+        mode: whether the mode is on.
+        check_nan: whether NaN in a gradient is an error; if False, errors are only explained.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -37,10 +37,10 @@ class set_detect_anomaly:  # noqa: N801  # torch's name
 
 
 class detect_anomaly:  # noqa: N801  # torch's name
-    """The mode as a context.
+    """The mode as a context manager.
 
     Args:
-        check_nan: whether NaN is an error, or errors are explained alone.
+        check_nan: whether NaN in a gradient is an error; if False, errors are only explained.
     """
 
     def __init__(self, check_nan: bool = True) -> None:

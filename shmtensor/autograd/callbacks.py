@@ -1,4 +1,4 @@
-"""What the native part of autograd calls in Python: rare cases, and messages.
+"""Functions that the native part of autograd calls: rare cases, and error messages.
 
 Each function is called by its name from native/python/autograd_*.cpp, tensors.cpp or operation.cpp. Nothing in this
 module blocks.
@@ -46,7 +46,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> Tensor:
     return indexing.setitem_(x, key, value)
 
 
-# -- what a rule is called with ----------------------------------------------------------------------------------------
+# -- arguments of rules ----------------------------------------------------------------------------------------
 
 
 def shape_of(value: Any) -> Any:
@@ -173,7 +173,7 @@ def require_changeable(x: Tensor, form: Any) -> None:
 def refuse_out(form: Any) -> NoReturn:
     """Raise GradientError: gradients are not recorded with `out`."""
     raise GradientError(
-        f"{form.name} with out= and a tensor that requires grad; gradients are not recorded so: leave out= out, or use "
+        f"{form.name} with out= and a tensor that requires grad; gradients are not recorded with out=: omit it, or use "
         "no_grad() or detach()"
     )
 
@@ -187,9 +187,9 @@ def refuse_numpy(x: Tensor) -> NoReturn:
 
 
 def refuse_released(name: str) -> NoReturn:
-    """Raise GradientError: a second pass."""
+    """Raise GradientError: a second pass through a released graph."""
     raise GradientError(
-        f"backward through {name} a second time: what it had kept was released by the first; pass retain_graph=True to "
+        f"backward through {name} a second time: what it had saved was released by the first; pass retain_graph=True to "
         "the first, or compute the result again"
     )
 
@@ -249,7 +249,7 @@ def trace(node: Node) -> None:
 
 
 def explain(node: Node, error: BaseException) -> None:
-    """Add to an error where the operation was called whose gradient failed."""
+    """Add a note to an error: where the operation whose gradient failed was called."""
     error.add_note(f"The gradient of {_name(node)} failed, which was called here:\n{node._extras['trace']}")
 
 
@@ -262,4 +262,4 @@ def require_numbers(node: Node, gradients: tuple[Any, ...]) -> None:
             try:
                 raise error
             finally:
-                del error  # no cycle with the traceback, which would keep the graph until a garbage collection
+                del error  # a cycle with the traceback would keep the graph until a garbage collection

@@ -1,4 +1,4 @@
-"""Checkpoints: parts of a graph that keep nothing, and are computed again when the pass backward comes to them."""
+"""Checkpoints: parts of a graph that save no tensors, and are computed again when the backward pass reaches them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .saving import Kept, require_unchanged
 
 
 class _Holder:
-    """The place of a tensor that a node of a checkpoint needs; empty but while a pass is under way."""
+    """The place of a tensor that a node of a checkpoint needs; filled only during a backward pass."""
 
     __slots__ = ("__weakref__", "found", "number")
 
@@ -63,7 +63,7 @@ class _Checkpoint:
         return found[0]
 
     def _again(self, wanted: int) -> tuple[Tensor, int]:
-        """Compute all once more; fill the other holders that are still in use. Raises GradientError: it is another."""
+        """Compute everything again, and fill the other holders in use. Raises GradientError: it saves other tensors."""
         found: list[tuple[Tensor, int] | None] = []
         forms: list[Any] = []
 
@@ -92,7 +92,7 @@ class _Checkpoint:
         return mine
 
     def _repeat(self, args: list[Any], how: dict[str, Any]) -> None:
-        """Call the function with the random numbers of the first time; what it records goes at once."""
+        """Call the function with the random state of the first call; what it records is released at once."""
         if self._rng is None:
             self._function(*args, **how)
             return
@@ -112,7 +112,7 @@ class _Checkpoint:
         else:
             first, second = f"a tensor of shape and type {self._forms[at]}", f"one of {forms[at]}"
         raise GradientError(
-            f"the function of a checkpoint kept {first} for its gradients the first time, and {second} when it was "
+            f"the function of a checkpoint saved {first} for its gradients the first time, and {second} when it was "
             "computed again; it must do the same each time"
         )
 
@@ -124,20 +124,20 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **how: Any,
 ) -> Any:
-    """`function(*args, **how)`, which is computed a second time for its gradients instead of keeping what they need.
+    """Return `function(*args, **how)`; its gradients compute it again instead of saving the tensors that they need.
 
-    The graph is that of a call without checkpoint, and so are all gradients. Leaves that require grad are kept as they
-    are, the arguments of the function too.
+    The graph and all gradients are those of a call without checkpoint. The arguments of the function, and leaves that
+    require grad, are kept.
 
     Args:
-        function: gives anything, and does the same each time.
+        function: may return anything; must do the same each time.
         args: its arguments.
-        use_reentrant: has no effect: as False in torch.
-        preserve_rng_state: the second time begins with the random state of the first.
+        use_reentrant: has no effect; checkpoints are those of False in torch.
+        preserve_rng_state: restore the random state of the first call before the second.
         **how: its keyword arguments.
 
-    In the pass GradientError is raised if the function keeps other tensors the second time, or an argument was changed
-    in place.
+    The backward pass raises GradientError if the function saves other tensors the second time, or an argument was
+    changed in place.
     """
     if not modes.is_grad_enabled():
         return function(*args, **how)
@@ -145,12 +145,12 @@ def checkpoint(
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, **how: Any) -> Any:
-    """Call functions one after the other, in so many segments, of which all but the last are checkpoints.
+    """Call functions one after the other, in segments; all segments but the last are checkpoints.
 
     Args:
         functions: a sequence of functions of one tensor, or a Sequential.
         segments: number of segments.
-        input: what the first function gets.
+        input: argument of the first function.
         how: keyword arguments of `checkpoint`.
     """
     several = list(functions.children()) if hasattr(functions, "children") else list(functions)

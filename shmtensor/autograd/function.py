@@ -1,4 +1,4 @@
-"""Operations with a gradient of their own: `Function`, in both forms that torch has had.
+"""Operations with a custom gradient: `Function`, in both forms that torch has had.
 
     class Exp(Function):                            class Exp(Function):
         @staticmethod                                   def forward(self, x):
@@ -14,7 +14,7 @@
 
     y = Exp.apply(x)
 
-An object of the class is the node of the call. Nothing in this module blocks.
+An instance of the class is the node of a call. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Function(Node):
 
     @staticmethod
     def backward(*args: Any) -> Any:
-        """Compute the gradient of each argument of forward, of those of its results. Override it."""
+        """Compute the gradient of each argument of forward from the gradients of its results. Override it."""
         raise NotImplementedError("write backward(ctx, ...) for the Function")
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -82,23 +82,23 @@ class Function(Node):
         """Has no effect: forward mode is not implemented."""
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say that forward changed these arguments in place; it has to return them, and a view as its only result."""
+        """Declare that forward changed these arguments in place. It must return them; a view as its only result."""
         self._dirty = tensors
 
     def mark_shared_storage(self, *pairs: tuple[Tensor, Tensor]) -> None:
         """Has no effect: tensors know their storage."""
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say that these results have no gradients."""
+        """Declare that these results have no gradients."""
         self._constant = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether backward gets zeros, rather than None, for results whose gradient is not used."""
+        """Set whether backward gets zeros, rather than None, for results whose gradient is not used."""
         self.materialize_grads = value
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved. Raises GradientError: it was released, or changed in place since."""
+        """The saved tensors. Raises GradientError: they were released, or changed in place since."""
         if self._freed:
             raise GradientError(
                 f"backward through {type(self).__name__} a second time: what it had saved was released by the first; "
@@ -151,7 +151,7 @@ class Function(Node):
         return self._call(compute, args, how)
 
     def __call__(self, *args: Any, **how: Any) -> Any:
-        """Call forward of this object, as its node. Once only. Raises as apply does."""
+        """Call forward with this object as the node, once only. Raises as apply does."""
         if self.next_functions:
             raise GradientError(f"{type(self).__name__} was called before; make an object for each call")
         return self._call(self.forward, args, how)
@@ -216,7 +216,7 @@ class Function(Node):
     def _become_output(self, result: Tensor, i: int, args: tuple[Any, ...]) -> None:
         if hasattr(result, "_base") and any(result is one for one in self._dirty):
             views.change_base_by_function(result, self, args)
-            count_change(result)  # it makes its node again, of that of its base
+            count_change(result)  # the view rebuilds its node from that of its base
         else:
             set_output(result, self, i)
 
@@ -241,7 +241,7 @@ class Function(Node):
         return self._checked(found if isinstance(found, tuple) else (found,))
 
     def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What backward gave, one gradient for each argument of forward. Raises InvalidArgument, DTypeError."""
+        """The result of backward, one gradient for each argument of forward. Raises InvalidArgument, DTypeError."""
         name, count = f"backward of {type(self).__name__}", len(self._types)
         if len(found) > count and all(one is None for one in found[count:]):
             found = found[:count]

@@ -1,4 +1,4 @@
-"""Checks of gradients against differences of values. Nothing in this module blocks."""
+"""Checks of gradients against finite differences. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Matrix = NDArray[Any]
 
 
 class GradcheckError(GradientError):
-    """A gradient differs from the differences of values; the message has both."""
+    """A gradient disagrees with finite differences; the message has both."""
 
 
 def gradcheck(
@@ -32,21 +32,22 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
 ) -> bool:
-    """Whether gradients of a function are what differences of its values say, for each input that requires grad.
+    """Whether the gradients of a function agree with finite differences, for each input that requires grad.
 
     Args:
-        func: takes the inputs, and gives a tensor or a tuple of tensors.
-        inputs: a tensor, or a sequence; those that require grad of float64 or complex128, without overlaps.
+        func: takes the inputs, and returns a tensor or a tuple of tensors.
+        inputs: a tensor, or a sequence of them; those that require grad are float64 or complex128, and their elements
+            do not overlap.
         eps: step of the differences.
-        atol: how far both may be apart.
-        rtol: how far they may be apart in addition, as a part of the difference of values.
+        atol: absolute tolerance.
+        rtol: relative tolerance, as a part of the finite difference.
         raise_exception: raise instead of returning False.
-        nondet_tol: how far gradients of two passes may be apart.
-        check_undefined_grad: check that a function of several results can do without the gradient of one.
+        nondet_tol: tolerance between the gradients of two passes.
+        check_undefined_grad: check that a function of several results works without the gradient of one.
         check_grad_dtypes: check that gradients have the types of their inputs.
 
     Raises:
-        GradcheckError: they are not.
+        GradcheckError: they disagree.
         DTypeError: inputs of other types.
     """
     given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
@@ -83,7 +84,8 @@ def gradgradcheck(
     Args:
         func: as for gradcheck.
         inputs: as for gradcheck.
-        grad_outputs: gradients of the results, of which gradients are checked too if they require grad; random if None.
+        grad_outputs: gradients of the results; None: random. Gradients with respect to those that require grad are
+            checked too.
         gen_non_contig_grad_outputs: make random ones that are not contiguous.
         eps: as for gradcheck.
         atol: as for gradcheck.
@@ -147,7 +149,7 @@ def _check_output(
     again = _jacobians(_outputs(func, given)[at], targets, dtypes)
     for i, target in enumerate(targets):
         if not np.allclose(analytic[i], again[i], 0, nondet, equal_nan=True):
-            raise GradcheckError(f"two passes gave other gradients of result {at} for input {i}: use a fixed seed")
+            raise GradcheckError(f"two passes gave different gradients of result {at} for input {i}: use a fixed seed")
         numeric = _differences(lambda: _outputs(func, given), at, target, output, eps)
         if not np.allclose(analytic[i], numeric, rtol, atol, equal_nan=True):
             raise GradcheckError(

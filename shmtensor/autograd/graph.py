@@ -1,4 +1,4 @@
-"""Hooks of what the graph keeps. Nothing in this module blocks."""
+"""Hooks for the tensors that the graph saves. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .saving import Hooks
 
 
 class saved_tensors_hooks:  # noqa: N801  # torch's name
-    """In this context, recorded operations keep what `pack(x)` gives for the tensors that their gradients need.
+    """In this context, recorded operations save `pack_hook(x)` in place of each tensor x that their gradients need.
 
-    In the pass `unpack` gets that, and gives the tensor. Both run without recording. Of contexts in one another the
-    innermost counts. Leaves that require grad are kept as they are: the graph keeps them anyway.
+    The backward pass calls `unpack_hook` to get the tensor. Both run without recording. Of nested contexts, the
+    innermost applies. Leaves that require grad are saved themselves: the graph keeps them anyway.
 
     Args:
-        pack_hook: gets a tensor without its node; what it gives is kept.
+        pack_hook: is called with a tensor without its node; its result is saved.
         unpack_hook: is called with what `pack_hook` returned. Returns a tensor of the same values.
     """
 

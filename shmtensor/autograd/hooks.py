@@ -16,16 +16,16 @@ _numbers = count()
 
 
 class _Order(IntEnum):
-    """Which hooks of a node are called first, before it runs."""
+    """Order of the hooks that are called before a node runs."""
 
     TENSOR = 0
     KEEP = 1
-    """Of retain_grad, which sees what the others have made of the gradient."""
+    """Of retain_grad, which sees the gradient after all other hooks."""
     NODE = 2
 
 
 class RemovableHandle:
-    """What registering a hook returns; `remove()` takes the hook away. As a context it does so at the end."""
+    """A registered hook. `remove()` removes it; as a context manager, the handle removes it at the end."""
 
     __slots__ = ("_hooks", "id")
 
@@ -35,7 +35,7 @@ class RemovableHandle:
         hooks[self.id] = hook
 
     def remove(self) -> None:
-        """Take the hook away; more than once has no effect."""
+        """Remove the hook. A second call has no effect."""
         self._hooks.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
@@ -48,8 +48,8 @@ class RemovableHandle:
 def register(x: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
     """Call `hook(gradient)` when the gradient of a tensor is known; what it returns, if not None, replaces it.
 
-    It is a tensor of the same shape and dtype; else the pass raises InvalidArgument or DTypeError. The call raises
-    GradientError for a tensor that does not require grad.
+    That must be a tensor of the same shape and dtype; otherwise the backward pass raises InvalidArgument or DTypeError.
+    Raises GradientError for a tensor that does not require grad.
     """
     if not x.requires_grad:
         raise GradientError("register_hook on a tensor that does not require grad; set requires_grad first")
@@ -63,7 +63,7 @@ def register_post(x: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
     """Call `hook(x)` when a gradient has been added to `x.grad` of a leaf."""
     if not x.requires_grad or not x.is_leaf:
         raise GradientError(
-            "register_post_accumulate_grad_hook on what is not a leaf that requires grad; use register_hook"
+            "register_post_accumulate_grad_hook on a tensor that is not a leaf that requires grad; use register_hook"
         )
     return RemovableHandle(hooks_of(x, True), hook)
 
@@ -78,7 +78,7 @@ def retain(x: Tensor) -> None:
     def keep(gradient: Tensor) -> None:
         tensor = own()
         now = None if tensor is None else tensor.grad_fn
-        if tensor is not None and now is not None and now._sequence_nr == number:  # it has not got another node
+        if tensor is not None and now is not None and now._sequence_nr == number:  # it has the same node
             put_grad(tensor, gradient)
 
     set_retains_grad(x)
@@ -136,7 +136,7 @@ def name_of(hook: Any) -> str:
 
 
 def apply(hooks: dict[Hashable, Any], gradient: Any) -> Any:
-    """What the hooks of a leaf make of its gradient. Raises as `replacement`."""
+    """The gradient of a leaf after its hooks. Raises as `replacement`."""
     for hook in list(hooks.values()):
         given = hook(gradient)
         if given is not None:
@@ -151,9 +151,9 @@ def apply_post(hooks: dict[Hashable, Any], x: Tensor) -> None:
 
 
 def run(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the hooks of a node make of the gradients of its outputs, before it runs.
+    """The gradients of the outputs of a node after its hooks, before it runs.
 
-    Raises as `replacement`, and InvalidArgument: a hook gives another number of gradients.
+    Raises as `replacement`, and InvalidArgument: a hook returns another number of gradients.
     """
     found = list(gradients)
     for order, output, hook in sorted(node._extras["hooks"].values(), key=lambda one: one[0]):
@@ -169,7 +169,7 @@ def run(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def run_post(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the hooks of a node make of the gradients of its inputs, after it has run. Raises as `run`."""
+    """The gradients of the inputs of a node after its hooks, after it has run. Raises as `run`."""
     for hook in list(node._extras["post_hooks"].values()):
         given = hook(inputs, outputs)
         if given is not None:

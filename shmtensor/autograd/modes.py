@@ -14,12 +14,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Mode:
-    """A mode, as a context and as a decorator."""
+    """A mode, as a context manager and as a decorator."""
 
     __slots__ = ("_before", "_wanted")
 
     def __init__(self, enabled: bool | None, inference: bool | None) -> None:
-        self._wanted = (enabled, inference)  # None: as it is
+        self._wanted = (enabled, inference)  # None: unchanged
         self._before: list[tuple[bool, bool]] = []
 
     def __enter__(self) -> Self:
@@ -47,7 +47,7 @@ class _Mode:
 
 
 def _steps_within(wanted: tuple[bool | None, bool | None], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A generator function each step of which runs in a mode, which its caller is not in."""
+    """A generator function whose steps run in a mode that does not affect the caller."""
 
     @wraps(function)
     def within(*args: Any, **how: Any) -> Generator[Any, Any, Any]:
@@ -76,10 +76,10 @@ def no_grad(function: Function) -> Function: ...
 @overload
 def no_grad(function: None = None) -> _Mode: ...
 def no_grad(function: Callable[..., Any] | None = None) -> Any:
-    """Record no gradients, as a context, with parentheses, or as a decorator, with or without.
+    """Record no gradients: as a context manager `no_grad()`, or as a decorator, with or without parentheses.
 
     Args:
-        function: that is to run in this mode.
+        function: the function to decorate.
     """
     mode = _Mode(False, None)
     return mode if function is None else mode(function)
@@ -90,7 +90,7 @@ def enable_grad(function: Function) -> Function: ...
 @overload
 def enable_grad(function: None = None) -> _Mode: ...
 def enable_grad(function: Callable[..., Any] | None = None) -> Any:
-    """Record gradients, inside of no_grad, in the same forms."""
+    """Record gradients inside of no_grad; used in the same forms."""
     mode = _Mode(True, None)
     return mode if function is None else mode(function)
 
@@ -100,14 +100,14 @@ def inference_mode(mode: Function) -> Function: ...
 @overload
 def inference_mode(mode: bool = True) -> _Mode: ...
 def inference_mode(mode: Any = True) -> Any:
-    """Record no gradients, in the same forms as no_grad; `mode=False` ends it inside."""
+    """Record no gradients; used in the same forms as no_grad. Inside, `mode=False` switches it off."""
     if callable(mode):
         return _Mode(False, True)(mode)
     return _Mode(not mode, bool(mode))
 
 
 class set_grad_enabled(_Mode):  # noqa: N801  # torch's name
-    """Change the mode of this thread: at once, and as a context back at its end.
+    """Change the mode of this thread, at once. As a context manager, it restores the previous mode at its end.
 
     Args:
         mode: whether gradients are recorded.

@@ -1,6 +1,6 @@
 """Computing gradients: `backward` and `grad`.
 
-Both run until all gradients are there. They use the calling thread alone, and let others run while NumPy computes.
+Both block until all gradients are computed. They use only the calling thread; other threads run while NumPy computes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def backward(
             put_grad(one, (gradient.clone() if old is None else old + gradient))
 
 
-@np.errstate(all="ignore")  # infinities and NaN of gradients are what they are, as in torch
+@np.errstate(all="ignore")  # infinities and NaN are valid gradients, as in torch
 def _backward(
     roots: tuple[tuple[Tensor, Any], ...], keep: bool, create: bool, targets: tuple[Tensor, ...]
 ) -> tuple[Any, ...]:
@@ -82,13 +82,13 @@ def grad(
     Args:
         outputs: one tensor, or several.
         inputs: one tensor, or several, from which the outputs were computed.
-        grad_outputs: as `grad_tensors` of `backward`.
-        retain_graph: as of `backward`.
-        create_graph: as of `backward`.
+        grad_outputs: as `grad_tensors` in `backward`.
+        retain_graph: as in `backward`.
+        create_graph: as in `backward`.
         only_inputs: True.
-        allow_unused: give None for inputs that no output depends on.
-        is_grads_batched: gradients have a first axis, for several passes.
-        materialize_grads: give zeros for such inputs.
+        allow_unused: return None for inputs that no output depends on.
+        is_grads_batched: `grad_outputs` have an additional first axis, with one pass for each index.
+        materialize_grads: return zeros for inputs that no output depends on.
 
     Raises:
         GradientError: as `backward`, and an input was not used.

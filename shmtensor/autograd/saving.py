@@ -1,4 +1,4 @@
-"""What nodes keep of tensors while hooks are set: what the hooks make of them. Nothing in this module blocks."""
+"""The tensors that nodes save while `saved_tensors_hooks` are set. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
 
 
 class without_hooks:  # noqa: N801  # a context
-    """Hooks run in this context: neither recorded, nor with hooks."""
+    """The context in which hooks run: without recording, and without hooks."""
 
     __slots__ = ("_hooks", "_mode")
 
@@ -31,7 +31,7 @@ class without_hooks:  # noqa: N801  # a context
 
 
 class Kept:
-    """A tensor that is kept as what hooks make of it; a leaf that requires grad, or without hooks, as itself."""
+    """A saved tensor: the result of the pack hook; without hooks, or for a leaf that requires grad, the tensor."""
 
     __slots__ = ("_content", "_node", "_output", "_unpack", "_version")
 
@@ -49,7 +49,7 @@ class Kept:
     def get(self) -> Tensor:
         """The tensor, with its node.
 
-        Raises GradientError: it was changed in place; DTypeError: unpack gave no tensor.
+        Raises GradientError: it was changed in place; DTypeError: unpack did not return a tensor.
         """
         if self._unpack is None:
             kept: Tensor = self._content
@@ -58,7 +58,7 @@ class Kept:
         with without_hooks():
             found = self._unpack(self._content)
         if not isinstance(found, Tensor):
-            raise DTypeError(f"unpack of saved_tensors_hooks gave a {type_name(found)}; it must give a tensor")
+            raise DTypeError(f"unpack of saved_tensors_hooks gave a {type_name(found)}; it must return a tensor")
         made = _detach(found)
         if self._node is not None:
             set_output(made, self._node, self._output)
@@ -70,7 +70,7 @@ def require_unchanged(x: Tensor, version: int) -> None:
     if x._version != version:
         raise GradientError(
             f"a gradient needs a tensor of {x.dtype.name} and shape {x.shape} that was changed in place since it was "
-            "kept; clone() it before it is changed"
+            "saved; clone() it before it is changed"
         )
 
 
@@ -85,7 +85,7 @@ def pack(value: Any, hooks: Hooks) -> Any:
 
 
 def unpack(value: Any) -> Any:
-    """The value of which `pack` has made this."""
+    """The value that `pack` was called with."""
     if isinstance(value, Kept):
         return value.get()
     return type(value)([unpack(one) for one in value]) if type(value) in (tuple, list) else value

@@ -1,4 +1,4 @@
-"""Gradients of rows: those of an embedding are 0 except in the rows that were looked up. Nothing in it blocks."""
+"""Sparse gradients: that of an embedding is 0 except in the rows that were looked up. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..errors import InvalidArgument
 
 
 class SparseGradient:
-    """A gradient whose first axis has few rows that are not 0: their indices, and their values.
+    """A gradient of which few rows are not 0: the indices of these rows in the first axis, and their values.
 
-    An index may be there several times; the values of all count. `coalesce` adds them up.
+    An index may occur several times; the gradient of that row is the sum of the values. `coalesce` adds them up.
 
     Args:
-        indices: of the rows, int64 (n).
-        values: the rows (n, ...).
-        shape: of the tensor whose gradient it is.
+        indices: indices of the rows, (n,) int64.
+        values: the rows, (n, ...).
+        shape: shape of the tensor that the gradient belongs to.
 
-    Raises InvalidArgument: shapes that do not fit.
+    Raises InvalidArgument: the shapes do not match.
     """
 
     __slots__ = ("_coalesced", "_index", "_rows", "shape")
@@ -66,14 +66,14 @@ class SparseGradient:
 
     def _require_coalesced(self, name: str) -> None:
         if not self._coalesced:
-            raise InvalidArgument(f"{name}() of a sparse gradient with rows that may be there twice; call coalesce()")
+            raise InvalidArgument(f"{name}() of a sparse gradient with rows that may occur twice; call coalesce()")
 
     def is_coalesced(self) -> bool:
-        """Whether each index is there once, in order."""
+        """Whether each index occurs once, in order."""
         return self._coalesced
 
     def coalesce(self) -> SparseGradient:
-        """The same with each index once, in order; itself if it is so already."""
+        """The same gradient with each index once, in order; self if it is coalesced."""
         if self._coalesced:
             return self
         indices, values = _coalesced(self._rows, self._index)
@@ -93,7 +93,7 @@ class SparseGradient:
         return SparseGradient(self._index.clone(), self._rows.clone(), self.shape, coalesced=self._coalesced)
 
     def detach(self) -> SparseGradient:
-        """Returns self, which is not part of a graph."""
+        """Return self, which is not part of a graph."""
         return self
 
     def __add__(self, other: Any) -> Any:

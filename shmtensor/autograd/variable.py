@@ -13,12 +13,12 @@ class _Variables(type):
 
 
 class Variable(metaclass=_Variables):
-    """A tensor of the same memory as `data`, as a leaf. Every tensor is an instance.
+    """A leaf tensor over the memory of `data`. Every tensor is an instance of this class.
 
     Args:
         data: a tensor.
         requires_grad: whether gradients are recorded.
-        volatile: they are not, in spite of requires_grad.
+        volatile: gradients are not recorded, whatever requires_grad is.
 
     Raises DTypeError: data that is not a tensor; integers that require grad.
     """

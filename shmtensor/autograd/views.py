@@ -16,10 +16,10 @@ class Place(NamedTuple):
 
     Attributes:
         order: the axes of the base in the order in which they lie in memory.
-        back: the axes of the base permuted so, in its own order.
-        shape: of the view.
-        strides: of the view, in elements.
-        offset: of the view's first element from the base's.
+        back: the inverse permutation of `order`.
+        shape: shape of the view.
+        strides: strides of the view, in elements.
+        offset: offset of the view's first element from the base's, in elements.
     """
 
     order: tuple[int, ...]
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 def place_of(view: Tensor, base: Tensor) -> Place:
     """Return where a view lies in its base.
 
-    Raises NotSupported: the types differ, or the base has elements that lie apart, or several in one place.
+    Raises NotSupported: the types differ, or the elements of the base are not contiguous in memory, or overlap.
     """
     if view._array.dtype != base._array.dtype:
         raise NotSupported(
@@ -49,14 +49,14 @@ def place_of(view: Tensor, base: Tensor) -> Place:
     if not base._array.transpose(order).flags.c_contiguous:
         raise NotSupported(
             f"an in-place change, with gradients recorded, of a view of a tensor of shape {base.shape} and strides "
-            f"{base.stride()}, whose elements do not fill a piece of memory; take the view of a clone() of that tensor"
+            f"{base.stride()}, whose elements are not contiguous; take the view of a clone() of that tensor"
         )
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     return Place(order, back, view.shape, view.stride(), view.storage_offset() - base.storage_offset())
 
 
 class CopySlices(Node):
-    """The node of a tensor of which a view was changed in place by another node."""
+    """The node of a tensor after another node changed a view of it in place."""
 
     def __init__(self, view: Tensor, base: Tensor, node: Node) -> None:
         self._place = place_of(view, base)
@@ -75,7 +75,7 @@ class CopySlices(Node):
 
 
 class _ViewFirst(Node):
-    """A node of Python as CopySlices needs it: its first input is the view that it changed."""
+    """A Python node in the form that CopySlices needs: its first input is the view that it changed."""
 
     def __init__(self, view: Tensor, node: Node, args: tuple[Any, ...]) -> None:
         self._node = node
@@ -92,7 +92,7 @@ class _ViewFirst(Node):
 
 
 def _release(node: Node) -> None:
-    own = getattr(node, "_release", None)  # of nodes of Python
+    own = getattr(node, "_release", None)  # a Python node
     if own is None:
         release_node(node)
     else:
@@ -106,18 +106,18 @@ def _base_of(view: Tensor) -> Tensor:
 
 
 def change_base(view: Tensor, node: Node) -> None:
-    """A view was changed in place by a node: the node of its base follows from that."""
+    """Set the node of the base of a view that `node` changed in place."""
     base = _base_of(view)
     set_output(base, CopySlices(view, base, node), 0)
 
 
 def change_base_by_function(view: Tensor, node: Node, args: tuple[Any, ...]) -> None:
-    """As change_base, for a Function with one result, that has changed a view among its arguments."""
+    """As change_base, for a Function with one result that changed a view among its arguments in place."""
     change_base(view, node if args and args[0] is view else _ViewFirst(view, node, args))
 
 
 def refresh(view: Tensor) -> None:
-    """Make the node of a view again, for its base was changed in place."""
+    """Rebuild the node of a view whose base was changed in place."""
     base = _base_of(view)
     place = place_of(view, base)
     with modes.enable_grad():

@@ -104,7 +104,7 @@ def _readers(what: str, dtype: NumpyType) -> Generated:
 def _writers(what: str, dtype: NumpyType) -> Generated:
     """Generate the methods that write numbers of a type."""
     kind = STORAGE_CLASSES[dtype].__name__
-    full = f"{_BLOCKS}\n\nRaises:\n    OSError: no room.\n"
+    full = f"{_BLOCKS}\n\nRaises:\n    OSError: the file cannot be written.\n"
 
     def write(self: Numbers, value: Any) -> int:
         self._require("w")

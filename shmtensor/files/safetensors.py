@@ -150,5 +150,7 @@ def _entry(key: str, claim: Any, path: str) -> Entry:
     begin, end = offsets
     entry = Entry(key, dtype, shape, begin)
     if begin < 0 or end - begin != entry.nbytes or end >= 1 << 63:
-        raise FileDamaged(f"{label}: its data_offsets are not {entry.nbytes} bytes apart, the size of {dtype}{list(shape)}")
+        raise FileDamaged(
+            f"{label}: its data_offsets are not {entry.nbytes} bytes apart, the size of {dtype}{list(shape)}"
+        )
     return entry

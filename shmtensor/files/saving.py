@@ -193,7 +193,7 @@ def _sniff(loader: Loader, size: int) -> str:
 
 
 def _place(f: Any, format: str | None) -> tuple[Path | None, str | None]:
-    """Return a path and its format; no path for a file object, and no format if its content has to tell."""
+    """Return a path and its format: no path for a file object, and no format if the content determines it."""
     if format is not None and format not in _FORMATS.values():
         raise InvalidArgument(f"unknown format {format!r}; use one of {', '.join(dict.fromkeys(_FORMATS.values()))}")
     if hasattr(f, "write") or hasattr(f, "read"):

@@ -19,7 +19,7 @@ from ..storage import Storage
 from .containers import ORDERED_ATTRIBUTE, brief, filled, is_key
 
 MAX_DEPTH: Final = 1000
-"""Maximum number of containers within each other in a file."""
+"""Maximum depth of nested containers in a file."""
 _VALUES: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, Device, Tensor, Storage, DType)
 _CONTAINERS: Final = (list, tuple, set, dict, OrderedDict, Counter)
 _DAMAGE: Final = (LookupError, ValueError, TypeError, OverflowError, struct.error)  # what invalid operands raise

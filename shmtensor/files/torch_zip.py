@@ -102,7 +102,7 @@ class _File:
             if "constants.pkl" in self._records:
                 raise NotSupported(f"{self._label}: a program of TorchScript; save its state_dict() with torch.save")
             raise FileDamaged(f"{self._label}: a zip archive without data.pkl, so torch.save has not written it")
-        self._checked = any(info.CRC for _, info in places)  # torch can be told to write no checksums: they are all 0
+        self._checked = any(info.CRC for _, info in places)  # all are 0 if torch wrote no checksums
         order = self._record("byteorder", 10) if "byteorder" in self._records else b"little"
         if order not in (b"little", b"big"):
             raise FileDamaged(f"{self._label}: the byte order is {order!r} instead of 'little' or 'big'")

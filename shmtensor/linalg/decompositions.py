@@ -96,7 +96,7 @@ def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
     method=False, results=CholeskyExResult, gradient=lambda g, result, upper: rules.of_cholesky(g[0], result[0], upper)
 )
 def cholesky_ex(xp: Module, x: Array, /, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
-    """`cholesky` that reports in `info` what is not positive definite; of such a matrix the factor means nothing.
+    """`cholesky` that reports in `info` which matrices are not positive definite; their factors are meaningless.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (not positive definite, if `check_errors`).
     """
@@ -119,7 +119,7 @@ def qr(xp: Module, x: Array, /, mode: str = "reduced") -> QRResult:
     if mode == "r":
         return QRResult(xp.empty(0, a.dtype), numpys("qr", "geqrf", a, xp.linalg.qr, a, mode))
     if mode not in ("reduced", "complete"):
-        raise InvalidArgument(f"qr with mode {mode!r}; there is 'reduced', 'complete' and 'r'")
+        raise InvalidArgument(f"qr with mode {mode!r}; use 'reduced', 'complete' or 'r'")
     q, r = numpys("qr", "geqrf", a, xp.linalg.qr, a, mode)
     return QRResult(q, r)
 
@@ -127,7 +127,7 @@ def qr(xp: Module, x: Array, /, mode: str = "reduced") -> QRResult:
 def require_driver(name: str, driver: str | None) -> None:
     """Refuse the name of a routine that torch does not know. Raises InvalidArgument."""
     if driver not in DRIVERS:
-        raise InvalidArgument(f"{name} with driver {driver!r}; there is {', '.join(map(repr, DRIVERS))}")
+        raise InvalidArgument(f"{name} with driver {driver!r}; use one of {', '.join(map(repr, DRIVERS))}")
 
 
 def _of_svd(g: Any, result: Any) -> Tensor:
@@ -210,7 +210,7 @@ def eigvals(xp: Module, x: Array, /) -> Array:
     return _complex(a, numpys("eigvals", "geev", a, xp.linalg.eigvals, a))
 
 
-# -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
+# -- computed by SciPy ------------------------------------------------------------------------------------
 
 
 def factored(name: str, x: Array, *, strict: bool, pivot: bool = True) -> tuple[Array, Array, Array]:
@@ -256,7 +256,7 @@ def lu_factor(xp: Module, x: Array, /, *, pivot: bool = True) -> LUFactorResult:
     method=False, results=LUFactorExResult, gradient=lambda g, result: rules.of_lu_factors(g[0], result[0], result[1])
 )
 def lu_factor_ex(xp: Module, x: Array, /, *, pivot: bool = True, check_errors: bool = False) -> LUFactorExResult:
-    """`lu_factor` that reports in `info` what is singular.
+    """`lu_factor` that reports in `info` which matrices are singular.
 
     Raises InvalidArgument, DTypeError, NotSupported (pivot=False), MissingExtra (SciPy), LinAlgError (singular, if
     `check_errors`).
@@ -285,7 +285,7 @@ def householder_product(xp: Module, x: Array, /, tau: Array) -> Array:
     m, n = a.shape[-2:]
     if not m >= n >= scales.shape[-1]:
         raise InvalidArgument(
-            f"householder_product of shapes {a.shape} and {scales.shape}: rows >= columns >= reflectors is wanted"
+            f"householder_product of shapes {a.shape} and {scales.shape}: rows >= columns >= reflectors is required"
         )
     if not scales.shape[-1]:
         return np.broadcast_to(xp.eye(m, n, dtype=a.dtype), a.shape).copy()

@@ -1,7 +1,7 @@
 """Gradient rules of decompositions of matrices. Nothing here blocks.
 
-What rules are handed is conjugated already where it is complex; they conjugate it once more, for formulas as they are
-written in books.
+Complex arguments of rules are already conjugated. The rules conjugate them again, so that formulas are those of
+textbooks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _diagonal(x: Tensor) -> Tensor:
 
 
 def _came(g: Tensor) -> bool:
-    """Whether a result was used: otherwise its gradient is zeros, which are not to be divided by zeros."""
+    """Whether a result was used: otherwise its gradient is zeros, which must not be divided by zeros."""
     return g.requires_grad or bool(g.any())
 
 

@@ -23,7 +23,7 @@ __all__ = [
     "signm", "sinhm", "sinm", "sqrtm", "tanhm", "tanm", "vander",
 ]  # fmt: skip
 WARNS: Final = ("fractional_matrix_power", "logm", "sqrtm")
-"""SciPy's that warn where we raise. (To catch warnings is a matter of all threads, so it is not done for others.)"""
+"""Functions of SciPy that warn where this module raises. (Catching warnings affects all threads; others do without.)"""
 
 
 class MatrixFunction(Protocol):
@@ -86,7 +86,7 @@ def vander(xp: Module, x: Array, /, N: int | None = None) -> Array:
     return xp.multiply.accumulate(powers, -1, kind, powers)
 
 
-# -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
+# -- computed by SciPy ------------------------------------------------------------------------------------
 
 ESTIMATES: Final = """
 
@@ -108,13 +108,13 @@ def _applied(name: str, x: Array, *args: Any) -> Array:
 def _one(name: str, function: Callable[..., Any], matrix: NDArray[Any], *args: Any) -> NDArray[Any]:
     if len(matrix) > 1 and not np.isfinite(matrix).all():  # SciPy's expm would square without end
         return np.full_like(matrix, np.nan)
-    # What is lost in float32 SciPy's logm takes for a failure.
+    # SciPy's logm takes the rounding errors of float32 for a failure.
     wide = np.result_type(matrix.dtype, np.float64) if name == "logm" else matrix.dtype
     doing = f"{name} of a matrix of shape {matrix.shape}"
     with warnings.catch_warnings() if name in WARNS else nullcontext(), np.errstate(all="ignore"):
         if name in WARNS:
             warnings.filterwarnings("error", ".*exactly singular")  # of logm
-            warnings.filterwarnings("ignore", ".*[Mm]atrix is singular")  # of sqrtm: there may be a root all the same
+            warnings.filterwarnings("ignore", ".*[Mm]atrix is singular")  # of sqrtm: a root may exist nevertheless
         try:
             result: NDArray[Any] = np.asarray(function(matrix.astype(wide), *args))
         except (np.linalg.LinAlgError, Warning) as error:
@@ -180,7 +180,7 @@ def _of_fraction(g: Tensor, x: Tensor, power: float) -> Tensor:
 
 @operation(method=False, gradient=_of_fraction)
 def fractional_matrix_power(xp: Module, x: Array, power: float, /) -> Array:
-    """A power, of whatever exponent, of square matrices.
+    """A power of square matrices, with any real exponent.
 
     SciPy estimates norms with NumPy's global random generator: the last digits of two calls may differ.
 

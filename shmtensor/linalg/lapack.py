@@ -22,7 +22,7 @@ TYPES: Final = "fdFD"
 UNITARY: Final = {"orgqr": "ungqr", "ormqr": "unmqr"}
 """Routine -> its name for complex types."""
 FAILURES: Final = {
-    "gels": "diagonal element {0} of its triangular factor is zero: it has not full rank",
+    "gels": "diagonal element {0} of its triangular factor is zero: it does not have full rank",
     "gesv": "U({0},{0}) is zero: the matrix is singular",
     "getrf": "U({0},{0}) is zero: the matrix is singular",
     "getrs": "U({0},{0}) is zero: the matrix is singular",
@@ -71,7 +71,7 @@ def same_type(name: str, a: NDArray[Any], *others: NDArray[Any]) -> None:
 
 
 def finite(name: str, routine: str, a: NDArray[Any]) -> NDArray[Any]:
-    """An array for a routine that need not end where it finds an infinity. Does not block. Raises LinAlgError."""
+    """Check an array for a routine that may not end if it finds an infinity. Does not block. Raises LinAlgError."""
     if np.isfinite(a).all():
         return a
     raise LinAlgError(
@@ -81,10 +81,10 @@ def finite(name: str, routine: str, a: NDArray[Any]) -> NDArray[Any]:
 
 
 def numpys(name: str, routine: str, a: NDArray[Any], function: Callable[..., Any], *args: Any, **how: Any) -> Any:
-    """`function(*args)` of NumPy, which calls `routine`, with our errors. Does not block.
+    """`function(*args)` of NumPy, which calls `routine`, with the errors of this package. Does not block.
 
     Raises:
-        LinAlgError: no answer. InvalidArgument, DTypeError: shapes or types that do not go together.
+        LinAlgError: no solution. InvalidArgument, DTypeError: incompatible shapes or types.
     """
     try:
         return function(*args, **how)
@@ -95,7 +95,7 @@ def numpys(name: str, routine: str, a: NDArray[Any], function: Callable[..., Any
 
 
 def scipy_linalg(name: str) -> Any:
-    """The module `scipy.linalg`. May read it from disk. Raises MissingExtra: SciPy is not there."""
+    """The module `scipy.linalg`. May read it from disk. Raises MissingExtra: SciPy is not installed."""
     try:
         return importlib.import_module("scipy.linalg")
     except ImportError as error:
@@ -103,26 +103,26 @@ def scipy_linalg(name: str) -> Any:
 
 
 def call(name: str, routine: str, *args: Any, **how: Any) -> list[Any]:
-    """What LAPACK's `routine` gives, without its report. Does not block.
+    """The results of LAPACK's `routine`, without its report. Does not block.
 
     Args:
-        args: as SciPy's wrapper takes them; the first array among them is the matrix.
+        args: arguments of SciPy's wrapper; the first array among them is the matrix.
 
     Raises:
-        LinAlgError: no answer. MissingExtra: SciPy is not there.
+        LinAlgError: no solution. MissingExtra: SciPy is not installed.
     """
     return reported(name, routine, True, *args, **how)[:-1]
 
 
 def reported(name: str, routine: str, strict: bool, /, *args: Any, **how: Any) -> list[Any]:
-    """What LAPACK's `routine` gives; its report, 0 or what it found wrong, is the last. Does not block.
+    """The results of LAPACK's `routine`; the last is its report, 0 or the number of the problem. Does not block.
 
     Args:
-        strict: raise where it found something wrong.
-        args: as SciPy's wrapper takes them; the first array among them is the matrix.
+        strict: raise if the report is not 0.
+        args: arguments of SciPy's wrapper; the first array among them is the matrix.
 
     Raises:
-        LinAlgError: no answer. MissingExtra: SciPy is not there.
+        LinAlgError: no solution. MissingExtra: SciPy is not installed.
     """
     a: NDArray[Any] = next(one for one in args if isinstance(one, np.ndarray))
     actual = UNITARY.get(routine, routine) if a.dtype.kind == "c" else routine
@@ -144,12 +144,12 @@ def each(
     """`compute` for each of the matrices of stacks, the leading axes of which broadcast. Does not block.
 
     Args:
-        compute: takes one matrix of each stack, gives the results.
+        compute: takes one matrix of each stack, and returns the results.
         made: shape and dtype of each result.
-        vectors: so many stacks, the last ones, are of vectors.
+        vectors: number of stacks, the last ones, that contain vectors.
 
     Returns:
-        The results as stacks; zeros where a matrix has no elements, for LAPACK takes no such one.
+        The results as stacks; zeros for a matrix without elements, which LAPACK does not accept.
 
     Raises:
         LinAlgError: what compute raises, with the place of the matrix. InvalidArgument: axes that do not broadcast.
@@ -158,7 +158,7 @@ def each(
     try:
         lead = np.broadcast_shapes(*[s.shape[: s.ndim - axes] for s, axes in zip(stacks, own, strict=True)])
     except ValueError as error:
-        raise InvalidArgument(f"stacks of shapes {[s.shape for s in stacks]} do not go together: {error}") from error
+        raise InvalidArgument(f"stacks of shapes {[s.shape for s in stacks]} do not broadcast: {error}") from error
     spread = [np.broadcast_to(s, lead + s.shape[s.ndim - axes :]) for s, axes in zip(stacks, own, strict=True)]
     results = [np.zeros(lead + shape, dtype) for shape, dtype in made]
     if 0 in [s.size for s in spread]:

@@ -23,7 +23,7 @@ __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
 
 def measured(name: str, a: Array, function: Callable[..., Any], **how: Any) -> Array:
-    """A norm by NumPy, which SVD may be a part of; of types narrower than float32 computed in that."""
+    """A norm by NumPy, which may compute an SVD; types narrower than float32 are computed in float32."""
     if a.dtype.kind in "iub":
         raise DTypeError(f"{name} of a tensor of {a.dtype.name}; it takes floating-point types: convert it by to()")
     try:
@@ -72,7 +72,9 @@ def vector_norm(
     axis: Any = None,
     keepdims: bool = False,
 ) -> Array:
-    """The norm of all elements, or over axes: sum(abs(x) ** ord) ** (1 / ord); 0 counts what is not 0; inf, -inf.
+    """The norm of all elements, or over axes: sum(abs(x) ** ord) ** (1 / ord).
+
+    Order 0 counts the elements that are not 0; inf and -inf give the largest and the smallest absolute value.
 
     Args:
         dtype: convert to that first.
@@ -135,9 +137,9 @@ def norm(
 
 @operation(method=False, out=Out.COPIED, gradient=rules.of_condition)
 def cond(xp: Module, x: Array, /, p: Any = None) -> Array:
-    """How much an inverse magnifies: norm(x, p) * norm(inv(x), p); None is 2, by singular values.
+    """The condition number: norm(x, p) * norm(inv(x), p); p None is 2, by singular values.
 
-    inf where a matrix is singular, 0 where it has no elements.
+    It is inf if a matrix is singular, and 0 if it has no elements.
 
 
     Raises InvalidArgument (not square, unless p is None, 2 or -2), DTypeError, LinAlgError (no convergence).
@@ -159,13 +161,13 @@ def matrix_rank(
     atol: float | Array | None = None,
     rtol: float | Array | None = None,
 ) -> Array:
-    """How many singular values count, int64.
+    """The ranks of matrices, int64: the numbers of singular values above a bound.
 
     Args:
         tol: the same as `atol` with an `rtol` of 0.
-        hermitian: the matrices are so, and their lower triangles are read.
-        atol: up to this value they do not count.
-        rtol: up to this part of the largest they do not; None: max(m, n) * epsilon of the type, but 0 with an `atol`.
+        hermitian: the matrices are Hermitian; only their lower triangles are read.
+        atol: singular values up to this do not count.
+        rtol: those up to this part of the largest do not; None: max(m, n) * epsilon of the type, but 0 with an `atol`.
 
     Raises:
         InvalidArgument, DTypeError, LinAlgError (no convergence).

@@ -14,7 +14,7 @@ from ..errors import DTypeError
 def pivots_of(name: str, pivots: Array) -> Array:
     """The array of pivots. Raises DTypeError: not integers."""
     if pivots.dtype.kind not in "iu":
-        raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they are integers, from 1")
+        raise DTypeError(f"{name} with pivots of {pivots.dtype.name}; they must be integers, from 1")
     return pivots.astype(np.int32, copy=False)
 
 
@@ -22,7 +22,7 @@ def permutation_of(pivots: NDArray[Any], rows: int, dtype: Any) -> NDArray[Any]:
     """The matrices P that exchange rows as pivots (from 1) say: P @ L @ U is the matrix that was factored."""
     lead = pivots.shape[:-1]
     order = np.broadcast_to(np.arange(rows), (*lead, rows)).copy()
-    for i in range(pivots.shape[-1]):  # row i came from there, after all exchanges before
+    for i in range(pivots.shape[-1]):  # row i came from there, after the exchanges before it
         other = pivots[..., i, None] - 1
         here = order[..., i].copy()
         order[..., i] = np.take_along_axis(order, other, -1)[..., 0]

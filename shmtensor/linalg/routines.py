@@ -117,9 +117,9 @@ def gesv(xp: Module, b: Array, a: Array, /) -> SolveResult:
 
 @operation(results=SolveResult)
 def gels(xp: Module, b: Array, a: Array, /) -> SolveResult:
-    """X for which a @ X comes nearest to b, a of full rank, and the QR (or LQ) factors of a, as `geqrf` has them.
+    """The least-squares solution X of a @ X = b, a of full rank, and the QR (or LQ) factors of a, as `geqrf` has them.
 
-    As in TH, X has the rows of the taller of b and itself: (max(m, n), k). Below row n stand the residuals.
+    As in TH, X has the shape (max(m, n), k), where the rows from n on have the residuals.
 
     Raises LinAlgError (not of full rank), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """
@@ -233,7 +233,7 @@ def pstrf(xp: Module, x: Array, /, upper: bool = True, tol: float = -1) -> Pstrf
     """Cholesky's factor with pivots: of x[p][:, p], where p is the order that `pivots` gives.
 
     Args:
-        tol: a pivot below this ends it; below 0: n * epsilon * the largest element of the diagonal.
+        tol: stop at a pivot below this; if `tol` is below 0: n * epsilon * the largest element of the diagonal.
 
     Raises:
         LinAlgError (not of full rank, or not positive), InvalidArgument, DTypeError, MissingExtra (SciPy).
@@ -291,7 +291,7 @@ def qr(input: Tensor, some: bool = True, *, out: Any = None) -> QRResult:
 
 @operation(results=GeqrfResult)
 def geqrf(xp: Module, x: Array, /) -> GeqrfResult:
-    """R and the reflectors of which Q is the product, in one matrix, and their scales. Raises as qr does."""
+    """R and the reflectors whose product is Q, in one matrix, and the scales of the reflectors. Raises as qr does."""
     a = matrices("geqrf", x)
     turned, tau = numpys("geqrf", "geqrf", a, xp.linalg.qr, a, "raw")
     return GeqrfResult(turned.swapaxes(-1, -2), tau)
@@ -324,7 +324,7 @@ def ormqr(xp: Module, x: Array, /, input2: Array, input3: Array, left: bool = Tr
     same_type("ormqr", a, c)
     k = scales.shape[-1]
     if a.shape[-2] != c.shape[-2 if left else -1] or not k <= min(a.shape[-2:]):
-        raise InvalidArgument(f"ormqr of shapes {a.shape}, {scales.shape} and {c.shape}, which do not go together")
+        raise InvalidArgument(f"ormqr of shapes {a.shape}, {scales.shape} and {c.shape}, which do not match")
     if not k:
         return c.copy()
     side, turned = "L" if left else "R", ("C" if a.dtype.kind == "c" else "T") if transpose else "N"
@@ -446,7 +446,7 @@ btrisolve = lu_solve
 def lu_unpack(
     xp: Module, LU_data: Array, /, LU_pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> LUResult:
-    """P, L and U from what `lu` gave; what is not to be unpacked has no elements.
+    """P, L and U from what `lu` gave; factors that are not unpacked have no elements.
 
     Raises InvalidArgument, DTypeError.
     """

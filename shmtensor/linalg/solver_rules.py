@@ -1,6 +1,6 @@
 """Gradient rules of solutions of linear equations, inverses and determinants. Nothing here blocks.
 
-What rules are handed is conjugated already where it is complex, so that `A.mT` is the adjoint.
+Complex arguments of rules are already conjugated, so that `A.mT` is the adjoint.
 """
 
 from __future__ import annotations

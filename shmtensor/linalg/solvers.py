@@ -28,7 +28,7 @@ __all__ = [
 
 
 DRIVERS: Final = ("gelsy", "gels", "gelsd", "gelss")
-"""What `lstsq` takes as `driver`. One routine of LAPACK computes all; they differ in what is given besides."""
+"""Values of `driver` of `lstsq`. One LAPACK routine computes all of them; they differ in the further results."""
 
 
 class InvExResult(NamedTuple):
@@ -39,9 +39,9 @@ class InvExResult(NamedTuple):
 
 
 class LstsqResult(NamedTuple):
-    """What `lstsq` gives; what a driver does not give has no elements.
+    """The result of `lstsq`; fields that a driver does not compute have no elements.
 
-    Sums of squares (..., k) are there when all matrices have more rows than columns and full rank.
+    Sums of squares (..., k) are computed if all matrices have more rows than columns and full rank.
     """
 
     solution: Tensor
@@ -58,7 +58,7 @@ class SolveExResult(NamedTuple):
 
 
 def right_side(name: str, b: NDArray[Any], rows: int) -> NDArray[Any]:
-    """`b` as a stack of matrices with so many rows. Raises InvalidArgument."""
+    """`b` as a stack of matrices with `rows` rows. Raises InvalidArgument."""
     columns = b[:, None] if b.ndim == 1 else b
     if columns.ndim < 2 or columns.shape[-2] != rows:
         raise InvalidArgument(
@@ -111,7 +111,7 @@ def solve(xp: Module, A: Array, /, B: Array, *, left: bool = True) -> Array:
     gradient={("A", "B"): lambda g, A, B, result, left: rules.of_solution(g[0], A, B, result[0], left, solve)},
 )
 def solve_ex(xp: Module, A: Array, /, B: Array, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
-    """`solve` that reports in `info` what is singular; of such a matrix the solution means nothing.
+    """`solve` that reports in `info` which matrices are singular; their solutions are meaningless.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (singular, if `check_errors`).
     """
@@ -134,7 +134,7 @@ def inv(xp: Module, x: Array, /) -> Array:
 
 @operation(method=False, results=InvExResult, gradient=lambda g, result: rules.of_inverse(g[0], result[0]))
 def inv_ex(xp: Module, x: Array, /, *, check_errors: bool = False) -> InvExResult:
-    """`inv` that reports in `info` what is singular; of such a matrix the inverse means nothing.
+    """`inv` that reports in `info` which matrices are singular; their inverses are meaningless.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (singular, if `check_errors`).
     """
@@ -175,7 +175,7 @@ def pinv(
 
     Args:
         rcond: another name of `rtol`.
-        hermitian: the matrices are so, and their lower triangles are read.
+        hermitian: the matrices are Hermitian; only their lower triangles are read.
         atol: singular values up to this count as 0.
         rtol: so do those up to this part of the largest; None: max(m, n) * epsilon of the type, but 0 with an `atol`.
 
@@ -210,7 +210,7 @@ def _lstsq(xp: Module, A: Array, b: Array, rcond: float | None, driver: str | No
     a, right = matrices("lstsq", A), floating("lstsq", b)
     same_type("lstsq", a, right)
     if driver is not None and driver not in DRIVERS:
-        raise InvalidArgument(f"lstsq with driver {driver!r}; there is {', '.join(DRIVERS)}")
+        raise InvalidArgument(f"lstsq with driver {driver!r}; use one of {', '.join(DRIVERS)}")
     is_one = is_vector(a, right)
     columns = right_side("lstsq", right[..., None] if is_one else right, a.shape[-2])
     (m, n), k = a.shape[-2:], columns.shape[-1]
@@ -237,14 +237,14 @@ def _lstsq(xp: Module, A: Array, b: Array, rcond: float | None, driver: str | No
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None
 ) -> LstsqResult:
-    """X for which input @ X comes nearest to b, the smallest where there are several: (..., m, n), (m) or (..., m, k).
+    """The least-squares solution X of input @ X = b, the smallest of several: (..., m, n), (m) or (..., m, k).
 
     Args:
         rcond: singular values up to this part of the largest count as 0; None: max(m, n) * epsilon of the type.
         driver: "gelsy" (None), "gels", "gelsd" or "gelss".
 
     Returns:
-        The solution (n) or (..., n, k), sums of squares of what is missing (all but gelsy), ranks (all but gels),
+        The solution (n) or (..., n, k), sums of squares of the residuals (all but gelsy), ranks (all but gels),
         singular values (gelsd, gelss).
 
     Raises:
@@ -256,7 +256,7 @@ def lstsq(
 
 @operation(method=False, out=Out.COPIED, gradient=rules.of_tensor_inverse)
 def tensorinv(xp: Module, x: Array, /, ind: int = 2) -> Array:
-    """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square so), DTypeError."""
+    """The inverse by `tensordot(..., ind)`. Raises LinAlgError, InvalidArgument (not square), DTypeError."""
     a, ind = floating("tensorinv", x), index_of(ind)
     if ind < 1 or math.prod(a.shape[:ind]) != math.prod(a.shape[ind:]):
         raise InvalidArgument(f"tensorinv of a tensor of shape {a.shape} with ind {ind}: the parts differ in size")
@@ -286,7 +286,7 @@ def tensorsolve(xp: Module, A: Array, /, other: Array, dims: Sequence[int] | Non
     return numpys("tensorsolve", "gesv", a, xp.linalg.tensorsolve, a, b, axes)
 
 
-# -- what SciPy has and NumPy lacks ------------------------------------------------------------------------------------
+# -- computed by SciPy ------------------------------------------------------------------------------------
 
 
 def _of_triangular(
@@ -299,7 +299,7 @@ def _of_triangular(
 def solve_triangular(
     xp: Module, A: Array, /, B: Array, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Array:
-    """X with A @ X = B (not left: X @ A = B), where of A one triangle counts, without its diagonal if unit.
+    """X with A @ X = B (not left: X @ A = B), where one triangle of A is read, without its diagonal if `unitriangular`.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """

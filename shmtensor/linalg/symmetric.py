@@ -52,7 +52,7 @@ def ldl_factor(xp: Module, x: Array, /, *, hermitian: bool = False) -> LDLFactor
 
 @operation(method=False, results=LDLFactorExResult)
 def ldl_factor_ex(xp: Module, x: Array, /, *, hermitian: bool = False, check_errors: bool = False) -> LDLFactorExResult:
-    """`ldl_factor` that reports in `info` what is singular.
+    """`ldl_factor` that reports in `info` which matrices are singular.
 
     Raises InvalidArgument, DTypeError, MissingExtra (SciPy), LinAlgError (singular, if `check_errors`).
     """

@@ -32,4 +32,4 @@ __all__ = [
 if TYPE_CHECKING:
     from . import swa_utils as swa_utils
 
-_later(globals(), {}, ["swa_utils"])  # which needs `nn`
+_later(globals(), {}, ["swa_utils"])  # it needs `nn`

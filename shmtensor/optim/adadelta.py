@@ -22,7 +22,7 @@ class Adadelta(Optimizer):
     Args:
         params: as for `Optimizer`.
         lr: factor of the changes; a tensor of one element may be changed while training goes on.
-        rho: part of the means that is kept in each step.
+        rho: decay rate of the running means.
         eps: added to the means.
         weight_decay: factor of the parameter that is added to its gradient.
         foreach, capturable: accepted; steps are always fused.

@@ -15,7 +15,7 @@ from .optimizer import Optimizer, Params
 
 
 class Adagrad(Optimizer):
-    """Adagrad: `p -= rate * gradient / (sqrt(sum) + eps)`, where `sum` is that of the squares of all gradients.
+    """Adagrad: `p -= rate * gradient / (sqrt(sum) + eps)`, where `sum` is the sum of squares of all gradients.
 
     A sparse gradient changes only its rows, each element atomically.
 
@@ -24,7 +24,7 @@ class Adagrad(Optimizer):
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
         lr_decay: the rate of step n, from 0, is `lr / (1 + n * lr_decay)`.
         weight_decay: factor of the parameter that is added to its gradient.
-        initial_accumulator_value: the sum of squares at first.
+        initial_accumulator_value: the initial sum of squares.
         eps: added to the denominator.
         foreach, fused: accepted; steps are always fused.
         maximize: go up instead of down.

@@ -17,12 +17,12 @@ from .optimizer import Optimizer, Params
 
 
 class Adam(Optimizer):
-    """Adam: `p -= lr * m / (sqrt(v) + eps)`, of running means m of gradients and v of their squares without bias.
+    """Adam: `p -= lr * m / (sqrt(v) + eps)`, with bias-corrected running means m of gradients and v of squares.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        betas: parts of the means that are kept in each step.
+        betas: decay rates of the running means.
         eps: added to the denominator.
         weight_decay: factor of the parameter that is added to its gradient.
         amsgrad: use the largest mean of squares so far.
@@ -120,7 +120,7 @@ class AdamW(Adam):
     Args:
         params: as for `Optimizer`.
         lr, betas, eps, amsgrad, maximize, foreach, capturable, differentiable, fused: as for `Adam`.
-        weight_decay: how much of the parameter is taken away, times `lr`.
+        weight_decay: the factor in `1 - lr * weight_decay`.
 
     Raises:
         InvalidArgument: a number that is out of range.

@@ -1,4 +1,4 @@
-"""Adamax: Adam with the largest gradient in place of the mean of squares."""
+"""Adamax: Adam with the infinity norm of gradients in place of the mean of squares."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .optimizer import Optimizer, Params
 
 
 class Adamax(Optimizer):
-    """Adamax: `p -= lr * m / u`, of a running mean m of gradients without bias, and `u = max(beta2 * u, |g| + eps)`.
+    """Adamax: `p -= lr * m / u`, with a bias-corrected mean m of gradients and `u = max(beta2 * u, |g| + eps)`.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        betas: parts of the mean and of the largest gradient that are kept in each step.
-        eps: added to the size of a gradient.
+        betas: decay rates of the mean and of the infinity norm.
+        eps: added to the absolute value of a gradient.
         weight_decay: factor of the parameter that is added to its gradient.
         foreach, capturable: accepted; steps are always fused.
         maximize: go up instead of down.

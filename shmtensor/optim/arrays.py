@@ -1,7 +1,8 @@
 """What the steps of all optimizers share: blocks of arrays, intermediate results, constants, sparse gradients.
 
 A step computes with arrays, in place. Large arrays are divided into blocks that stay in a core's cache while all
-operations of the step pass over them. Numbers are arrays without axes, which NumPy takes faster than Python's numbers.
+operations of the step pass over them. Numbers are arrays without axes, which NumPy converts faster than Python's
+numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..dtypes import default_float
 
 BLOCK: Final = 1 << 17
 """Bytes of one array that a step works on at a time."""
-_VIEWS: Final = 4096  # of intermediate results, of different shapes, that are kept
+_VIEWS: Final = 4096  # maximum number of cached views of intermediate results
 
 Array = NDArray[Any]
 
@@ -83,12 +84,12 @@ def constants(dtype: np.dtype[Any], *values: float) -> list[Array]:
 
 
 def as_real(a: Array) -> Array:
-    """Complex numbers as pairs of real ones, in an axis more."""
+    """Complex numbers as pairs of real ones, in an additional axis."""
     return a[..., None].view(real_type(a.dtype))
 
 
 def toward(g: Array, p: Array, decay: Array | None, maximize: bool, into: Array) -> Array:
-    """The gradient to go against: `g` or its negative, plus `decay` times the parameter; in `into`, or `g` itself."""
+    """The gradient to descend: `g` or its negative, plus `decay` times the parameter; in `into`, or `g` itself."""
     if decay is not None:
         np.multiply(p, decay, into)
         return np.subtract(into, g, into) if maximize else np.add(into, g, into)
@@ -111,7 +112,7 @@ def approach_square(mean: Array, g: Array, keep: Array, part: Array, into: Array
 
 
 class Scratch:
-    """Memory for intermediate results, which is used again by every block and every step."""
+    """Memory for intermediate results, which every block and every step reuses."""
 
     __slots__ = ("_buffers", "_views")
 
@@ -161,7 +162,7 @@ class Scratch:
 
     def _spare(self, spare: int, like: Array) -> list[Array]:
         dtype = real_type(like.dtype)
-        if like.nbytes > BLOCK:  # a long row of an array whose elements are not in order
+        if like.nbytes > BLOCK:  # a long row of an array that is not contiguous
             return [np.empty(like.shape, dtype) for _ in range(spare)]
         buffers = []
         for i in range(spare):
@@ -176,7 +177,7 @@ class Scratch:
 
 
 def coalesced(indices: Array, values: Array) -> tuple[Array, Array]:
-    """Rows of a sparse gradient in order, each once; rows that were given several times are added."""
+    """Rows of a sparse gradient in order, each once; rows that occur several times are added."""
     order = np.argsort(indices, kind="stable")
     indices = indices[order]
     first = np.flatnonzero(np.diff(indices, prepend=-1))
@@ -191,5 +192,5 @@ def add_rows(a: Any, indices: Array, values: Array, factor: float) -> None:
         a.scatter_add(indices, (values * factor).astype(a.dtype, copy=False))
     elif a.dtype.char in "fd":
         atomic_index_add(a, indices, values.astype(a.dtype, copy=False), factor)
-    else:  # without atomic operations for such elements
+    else:  # no atomic operations for such elements
         np.add.at(a, indices, (values * factor).astype(a.dtype, copy=False))

@@ -18,8 +18,8 @@ class ASGD(Optimizer):
 
     Args:
         params: as for `Optimizer`.
-        lr: learning rate at first.
-        lambd: part of a parameter that is taken away in each step, times the rate.
+        lr: initial learning rate.
+        lambd: each step multiplies the parameter by `1 - lambd * rate`.
         alpha: the rate of step n is `lr / (1 + lambd * lr * n) ** alpha`.
         t0: step at which averaging begins.
         weight_decay: factor of the parameter that is added to its gradient.

@@ -1,4 +1,4 @@
-"""Refusals of hyperparameters, in torch's words."""
+"""Checks of hyperparameters, with torch's messages."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def require_betas(betas: Any) -> None:
 
 
 def require_plain(differentiable: bool, foreach: bool | None = None, fused: bool | None = None) -> None:
-    """Refuse ways to compute. Raises NotSupported: differentiable; InvalidArgument: both `foreach` and `fused`."""
+    """Check options of torch. Raises NotSupported: differentiable; InvalidArgument: both `foreach` and `fused`."""
     if differentiable:
         raise NotSupported(
-            "asked for steps that are differentiable, and steps compute in place; compute the parameters by hand"
+            "differentiable=True is not supported, because steps compute in place; compute the parameters by hand"
         )
     if fused and foreach:
         raise InvalidArgument("`fused` and `foreach` cannot be `True` together; leave both out, steps are always fused")

@@ -1,4 +1,4 @@
-"""Checking of a group of parameters, as it is added to an optimizer."""
+"""Checks of a group of parameters that is added to an optimizer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..errors import DTypeError, InvalidArgument, type_name
 
 
 def checked_group(group: Any, groups: list[dict[str, Any]], defaults: dict[str, Any], required: object) -> Any:
-    """Complete a group, with its parameters in a list, names in another, and options that it does not give.
+    """Complete a group: its parameters in a list, their names in another, and defaults for missing options.
 
     Args:
         group: the group, a dict.
-        groups: groups that the optimizer has.
-        defaults: options.
+        groups: groups of the optimizer.
+        defaults: default options.
         required: the default of an option that must be given.
 
     Raises:
-        InvalidArgument: a parameter twice, one that is computed from others, names for only some, an option is missing.
+        InvalidArgument: a duplicate parameter, one that is computed from others, names for only some, a missing option.
         DTypeError: something that is not a tensor, a set of them, or not a dict.
     """
     if not isinstance(group, dict):

@@ -16,23 +16,23 @@ from .checks import require_rate
 from .line_search import Point, Search
 from .optimizer import Optimizer, Params
 
-_CURVED = 1e-10  # a change of gradients along a step, below which it tells nothing
+_CURVED = 1e-10  # smaller changes of gradients along a step are ignored
 
 
 class LBFGS(Optimizer):
-    """L-BFGS: quasi-Newton steps from the last changes of parameters and gradients. A step computes the loss often.
+    """L-BFGS: quasi-Newton steps from the last changes of parameters and gradients.
 
-    There is one group. All parameters and gradients are joined in vectors: memory for `2 * history_size` of them.
+    A step computes the loss several times. There is one group. All parameters and gradients are joined in vectors: memory for `2 * history_size` of them.
 
     Args:
         params: as for `Optimizer`, one group.
         lr: factor of steps, or the first one of a line search.
-        max_iter: directions that one step follows at most.
-        max_eval: losses that one step computes at most; default `max_iter * 5 / 4`.
+        max_iter: maximum number of directions that one step follows.
+        max_eval: maximum number of losses that one step computes; default `max_iter * 5 / 4`.
         tolerance_grad: the step ends when no element of the gradient is larger.
         tolerance_change: the step ends when loss or parameters change by less.
-        history_size: changes that are kept.
-        line_search_fn: "strong_wolfe", or None: go on by `lr`.
+        history_size: number of changes that are kept.
+        line_search_fn: "strong_wolfe", or None: no search, steps of `lr`.
 
     Raises:
         InvalidArgument: a number that is out of range, several groups.
@@ -60,7 +60,7 @@ class LBFGS(Optimizer):
             raise InvalidArgument("LBFGS doesn't support per-parameter options (parameter groups); give one group")
 
     def share_memory(self) -> None:
-        """Refused. Raises NotSupported: the state belongs to one process."""
+        """Always raise NotSupported: the state belongs to one process."""
         raise NotSupported("LBFGS has a history of its own steps, which processes cannot share; use SGD or Adam")
 
     # -- parameters as one vector -------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class LBFGS(Optimizer):
                 state["t"] = step
             else:
                 self._move(d, step)
-                if i != group["max_iter"]:  # after the last direction nothing needs it
+                if i != group["max_iter"]:  # not needed after the last direction
                     loss, gradient = self._loss(closure)
                     more = 1
             evaluations += more
@@ -175,7 +175,7 @@ class LBFGS(Optimizer):
 
     @staticmethod
     def _direction(state: dict[str, Any], gradient: Array, history: int) -> Array:
-        """The direction of the next step, after the last one has been taken into the history."""
+        """The direction of the next step. Adds the last step to the history first."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             return -gradient

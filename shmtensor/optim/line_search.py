@@ -12,8 +12,8 @@ import numpy as np
 
 from .arrays import Array
 
-_ARMIJO: Final = 1e-4  # part of the loss that the slope promises, which a step has to reach
-_CURVATURE: Final = 0.9  # part of the slope that may be left
+_ARMIJO: Final = 1e-4  # a step must reach this part of the decrease that the slope predicts
+_CURVATURE: Final = 0.9  # part of the slope that may remain
 
 
 class Point(NamedTuple):
@@ -33,7 +33,7 @@ class Search:
         start: the point of step 0.
         size: the largest element of the direction.
         tolerance: change of parameters below which the search ends.
-        limit: how many points are computed after the first.
+        limit: maximum number of points computed after the first.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Search:
 
     @staticmethod
     def _inside(ends: list[Point], was_at_edge: bool) -> tuple[float, bool]:
-        """A step between two points, and whether it is near one of them; not twice running."""
+        """A step between two points, and whether it is near one of them, which it never is twice in a row."""
         step = interpolate(ends[0], ends[1])
         low, high = sorted(one.step for one in ends)
         margin = 0.1 * (high - low)
@@ -110,7 +110,7 @@ class Search:
 
 
 def interpolate(a: Point, b: Point, bounds: tuple[float, float] | None = None) -> float:
-    """The step with the least loss on the cubic through two points; in the middle of the bounds if it has none."""
+    """The step with the least loss on the cubic through two points; the middle of the bounds if there is none."""
     if a.step > b.step:
         a, b = b, a
     low, high = bounds or (a.step, b.step)

@@ -14,15 +14,15 @@ from .optimizer import Optimizer, Params
 
 
 class NAdam(Optimizer):
-    """NAdam: Adam whose steps have a part of the gradient, and a part of the mean of the step to come.
+    """NAdam: Adam whose steps combine the gradient and the running mean, weighted with the momentum of the next step.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        betas: parts of the means that are kept in each step.
+        betas: decay rates of the running means.
         eps: added to the denominator.
         weight_decay: factor of the parameter that is added to its gradient.
-        momentum_decay: how soon the momentum of step n nears `betas[0]`: `betas[0] * (1 - 0.96 ** (n * it) / 2)`.
+        momentum_decay: the momentum of step n is `betas[0] * (1 - 0.96 ** (n * momentum_decay) / 2)`.
         decoupled_weight_decay: shrink the parameter by `1 - lr * weight_decay` instead, as AdamW does.
         foreach, capturable: accepted; steps are always fused.
         maximize: go up instead of down.

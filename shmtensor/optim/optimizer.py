@@ -1,7 +1,7 @@
 """Optimizer: groups of parameters with options, state of each parameter, hooks. The base of all optimizers.
 
-An optimizer of this package has `_advance`, which makes a step for one group. Optimizers of programs may have a `step`
-of their own, as with torch.
+An optimizer of this package has `_advance`, which makes a step for one group. Subclasses outside of this package may
+define `step` instead, as in torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Hook: TypeAlias = Callable[..., Any]
 Hooks: TypeAlias = OrderedDict[Hashable, Hook]
 
 required: Final = object()
-"""A default of an option that every group has to give."""
+"""The default of an option that every group must give."""
 
 _before_steps: Final[Hooks] = OrderedDict()
 _after_steps: Final[Hooks] = OrderedDict()
@@ -59,7 +59,7 @@ def _registered(hooks: Hooks, hook: Hook, prepend: bool = False) -> RemovableHan
 
 
 def _with_hooks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A `step` that calls the hooks; not once more for a `step` that it calls itself."""
+    """A `step` that calls the hooks, but not again for another `step` that it calls."""
 
     @wraps(function)
     def step(self: Optimizer, *args: Any, **how: Any) -> Any:
@@ -101,11 +101,11 @@ class Optimizer:
 
     Attributes:
         defaults: the options.
-        state: what an optimizer keeps of each parameter, by parameter.
+        state: the state of each parameter, a dict by parameter.
         param_groups: the groups.
 
     Raises:
-        InvalidArgument: no parameters, one twice, one that is computed from others, or names for only some.
+        InvalidArgument: no parameters, a duplicate, one that is computed from others, or names for only some.
         DTypeError: something that is not a tensor, or a set, which has no order.
     """
 
@@ -137,7 +137,7 @@ class Optimizer:
         if isinstance(params, Tensor):
             raise DTypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got a Tensor; "
-                "give a list of it"
+                "give a list that contains it"
             )
         self.state = defaultdict(dict)
         self.param_groups = []
@@ -150,7 +150,7 @@ class Optimizer:
             self.add_param_group(group)
 
     def _prepare(self) -> None:
-        """Make what is not sent to other processes and not saved."""
+        """Create the attributes that are neither sent to other processes nor saved."""
         self._scratch = Scratch()
         for name in _HOOKS:
             setattr(self, name, OrderedDict())
@@ -177,10 +177,11 @@ class Optimizer:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Take the gradients of all parameters away.
+        """Reset the gradients of all parameters.
 
         Args:
-            set_to_none: set them to None; otherwise to 0, in place, so that steps are made with them.
+            set_to_none: set them to None. Otherwise they are set to 0 in place, and steps still change their
+                parameters.
         """
         for group in self.param_groups:
             for p in group["params"]:
@@ -206,7 +207,7 @@ class Optimizer:
 
         Raises:
             LayoutError: a parameter is read-only.
-            NotSupported: a sparse gradient, for an optimizer that takes none.
+            NotSupported: a gradient is sparse, and the optimizer does not support that.
         """
         loss = None
         if closure is not None:
@@ -248,7 +249,7 @@ class Optimizer:
         raise NotSupported(f"{type(self).__name__} does not support sparse gradients; SGD, Adagrad and SparseAdam do")
 
     def _explain(self, group: dict[str, Any], error: Exception) -> None:
-        """Raise our error for NumPy's, if a parameter is its cause."""
+        """Raise an error of this package in place of NumPy's, if a parameter is the cause."""
         for i, p in enumerate(group["params"]):
             a = p._live()
             if not a.flags.writeable:
@@ -263,12 +264,12 @@ class Optimizer:
     def share_memory(self) -> None:
         """Move the state of all parameters into shared memory, so that processes that receive the optimizer have one.
 
-        State that steps would make later is made now, steps that were counted by Python's numbers are counted in
-        tensors, and options that are tensors (`lr=tensor(0.1)`) are shared, too. Parameters are not: share them by
-        `share_memory_()`. Call it before processes are started.
+        State that later steps would create is created here, counts of steps become tensors, and options that are
+        tensors (`lr=tensor(0.1)`) are shared, too. Parameters are not: share them with `share_memory_()`. Call it
+        before you start processes.
 
         Groups that are added later, and states that are loaded, are shared at once. In a process that received the
-        optimizer they raise InvalidArgument if others would not have the state of a shared parameter.
+        optimizer, both raise InvalidArgument if other processes would not have the state of a shared parameter.
 
         Raises:
             NotSupported: LBFGS, whose state belongs to one process.
@@ -279,7 +280,7 @@ class Optimizer:
             self._share(group)
 
     def _share(self, group: dict[str, Any]) -> None:
-        """Share the state of a group's parameters, which is made where there is none. Raises as `_begin`."""
+        """Share the state of a group's parameters; create it if there is none. Raises as `_begin`."""
         for value in group.values():
             if isinstance(value, Tensor):
                 value.share_memory_()
@@ -308,8 +309,8 @@ class Optimizer:
         if private and p.is_shared() and self._shared_by != os.getpid():
             self.state.pop(p, None)
             raise InvalidArgument(
-                f"state of a shared parameter of shape {p.shape} would be this process's own, for process "
-                f"{self._shared_by} shared the optimizer without it; add groups and load states there, and then start "
+                f"state of a shared parameter of shape {p.shape} would be private to this process, because process "
+                f"{self._shared_by} shared the optimizer without it; add groups and load states there, before you start "
                 "processes"
             )
         for value in private:
@@ -338,9 +339,9 @@ class Optimizer:
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as torch's optimizers give it: `{"state": ..., "param_groups": ...}`, with numbers for parameters.
+        """The state as in torch's optimizers: `{"state": ..., "param_groups": ...}`, with numbers for parameters.
 
-        Tensors in it are those of the optimizer: copy them, or save them, before the next step.
+        Its tensors are those of the optimizer: copy or save them before the next step.
         """
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
@@ -352,13 +353,13 @@ class Optimizer:
         return made
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the state and the options of `state_dict()`, or of an optimizer of torch.
+        """Load the state and the options in a `state_dict()`, also in that of a torch optimizer.
 
-        Numbers of parameters are matched in order. Tensors are converted to the types of their parameters; those of
+        Parameters are matched by their order. Tensors are converted to the types of their parameters; those of
         another library are copied. State that is shared stays where it is: values are copied into it.
 
         Raises:
-            InvalidArgument: groups of other numbers of parameters; and as `share_memory`.
+            InvalidArgument: groups with other numbers of parameters; or as described at `share_memory`.
         """
         state_dict = copy(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
@@ -391,14 +392,14 @@ class Optimizer:
         return _registered(self._optimizer_state_dict_pre_hooks, hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Register a hook that is called with the result of `state_dict`, and may return another one.
+        """Register a hook that is called with the result of `state_dict`, and may return a replacement.
 
         `hook(optimizer, state_dict)`; `prepend`: before all others.
         """
         return _registered(self._optimizer_state_dict_post_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Register a hook that is called with what `load_state_dict` is given, and may return another one.
+        """Register a hook that is called with the argument of `load_state_dict`, and may return a replacement.
 
         `hook(optimizer, state_dict)`; `prepend`: before all others.
         """

@@ -1,4 +1,4 @@
-"""RAdam: Adam that waits with scaling until its mean of squares is known well enough."""
+"""RAdam: Adam that does not scale steps until its mean of squares is accurate enough."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .optimizer import Optimizer, Params
 
 
 class RAdam(Optimizer):
-    """RAdam: Adam with a factor for the variance of the mean of squares; the first steps are not scaled by it.
+    """RAdam: Adam with a factor that corrects for the variance of the mean of squares; the first steps are not scaled.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        betas: parts of the means that are kept in each step.
+        betas: decay rates of the running means.
         eps: added to the denominator.
         weight_decay: factor of the parameter that is added to its gradient.
         decoupled_weight_decay: shrink the parameter by `1 - lr * weight_decay` instead, as AdamW does.
@@ -96,7 +96,7 @@ class RAdam(Optimizer):
 
 
 def _scaling(beta2: float, steps: float) -> float | None:
-    """Factor of the steps that are scaled; None while too few gradients were seen."""
+    """Factor of a step that is scaled; None for the first steps, which are not."""
     kept = beta2**steps
     most = 2 / (1 - beta2) - 1
     seen = most - 2 * steps * kept / (1 - kept)

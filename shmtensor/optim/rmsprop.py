@@ -14,16 +14,16 @@ from .optimizer import Optimizer, Params
 
 
 class RMSprop(Optimizer):
-    """RMSprop: `p -= lr * gradient / (sqrt(v) + eps)`, of a running mean v of squares of gradients.
+    """RMSprop: `p -= lr * gradient / (sqrt(v) + eps)`, with a running mean v of squares of gradients.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        alpha: part of the mean that is kept in each step.
+        alpha: decay rate of the running mean.
         eps: added to the denominator.
         weight_decay: factor of the parameter that is added to its gradient.
-        momentum: part of the last change that is made again.
-        centered: use the variance: the mean of squares less the square of the mean.
+        momentum: momentum factor.
+        centered: use the variance in place of the mean of squares: subtract the square of the mean.
         capturable, foreach: accepted; steps are always fused.
         maximize: go up instead of down.
         differentiable: must be False.

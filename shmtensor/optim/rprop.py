@@ -17,11 +17,11 @@ from .optimizer import Optimizer, Params
 class Rprop(Optimizer):
     """Resilient backpropagation: each element has a step size, which grows while its gradient keeps its sign.
 
-    For whole data sets: signs of gradients of small batches change by chance.
+    It is meant for whole data sets: signs of gradients of small batches change by chance.
 
     Args:
         params: as for `Optimizer`.
-        lr: the step sizes at first.
+        lr: the initial step sizes.
         etas: factors of step sizes, when the sign changed and when it did not.
         step_sizes: the smallest and the largest step size.
         capturable, foreach: accepted; steps are always fused.
@@ -89,6 +89,6 @@ def _descend(x: Array, d: Array, last: Array, size: Array, s: Array, t: Array, n
     multiply(size, less, size, where=opposite)
     np.clip(size, smallest, largest, out=size)
     np.copyto(last, d, casting="same_kind")
-    last[opposite] = 0  # where the sign changed, the next gradient has none to be compared with
+    last[opposite] = 0  # where the sign changed, the next gradient is not compared
     multiply(np.sign(last, t), size, t)
     np.subtract(x, t, x)

@@ -16,18 +16,18 @@ from .optimizer import Optimizer, Params
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum if wanted: `p -= lr * v`, where `v = momentum * v + gradient`.
+    """Stochastic gradient descent, optionally with momentum: `p -= lr * v`, where `v = momentum * v + gradient`.
 
     A sparse gradient changes only its rows, each element atomically.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        momentum: part of the last change that is made again.
+        momentum: momentum factor.
         dampening: part of the gradient that does not go into the momentum. State that `share_memory()` made begins
             with 0, so that the first gradient is damped, too.
         weight_decay: factor of the parameter that is added to its gradient.
-        nesterov: look ahead by the momentum.
+        nesterov: use Nesterov momentum.
         maximize: go up instead of down.
         foreach, fused: accepted; steps are always fused.
         differentiable: must be False.
@@ -91,7 +91,7 @@ class SGD(Optimizer):
         self, a: Array, g: Array, buffer: Array | None, lr: float, momentum: float, taken: float, decay: float,
         nesterov: bool, maximize: bool, first: bool,
     ) -> None:  # fmt: skip
-        """`sgd_step` for arrays that it does not compute with."""
+        """Steps for arrays that `sgd_step` does not support."""
         rate, keep, share, part = constants(a.dtype, lr, momentum, taken, decay)
         decayed = part if decay else None
         if buffer is None:
@@ -130,7 +130,7 @@ class SGD(Optimizer):
 
 
 def _gather(v: Array, d: Array, into: Array, keep: Array, taken: Array | None) -> None:
-    """Let the momentum `v` have a part of itself and of `d`; in the first step, where `taken` is None, all of `d`."""
+    """Set the momentum `v` to `keep * v + taken * d`; in the first step, where `taken` is None, to `d`."""
     if taken is None:
         np.copyto(v, d, casting="same_kind")
         return

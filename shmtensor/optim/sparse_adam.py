@@ -1,4 +1,4 @@
-"""SparseAdam: Adam for the rows that a sparse gradient has."""
+"""SparseAdam: Adam for the rows of sparse gradients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .optimizer import Optimizer, Params
 
 
 class SparseAdam(Optimizer):
-    """Adam for sparse gradients: only rows that a gradient has are changed, and their means, each element atomically.
+    """Adam for sparse gradients: a step changes only the rows of the gradient and their means, each element atomically.
 
     Args:
         params: as for `Optimizer`.
         lr: learning rate; a tensor of one element may be changed while training goes on, by other processes, too.
-        betas: parts of the means that are kept in each step.
+        betas: decay rates of the running means.
         eps: added to the denominator.
         maximize: go up instead of down.
 

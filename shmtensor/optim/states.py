@@ -1,4 +1,4 @@
-"""State of optimizers as checkpoints have it: torch's keys, and numbers for parameters."""
+"""State of optimizers in the form of checkpoints: torch's keys, and numbers for parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ States: TypeAlias = defaultdict[Any, dict[str, Any]]
 
 
 def packed(groups: Groups, state: States) -> dict[str, Any]:
-    """Groups and state with the number of each parameter in its place."""
+    """Groups and state with numbers in place of parameters."""
     numbers: dict[int, int] = {}
     given: Groups = []
     first = 0
@@ -35,15 +35,15 @@ def packed(groups: Groups, state: States) -> dict[str, Any]:
 
 
 def loaded(given: dict[str, Any], groups: Groups, state: States) -> tuple[States, Groups]:
-    """State and groups of a checkpoint with parameters in the places of their numbers.
+    """State and groups of a checkpoint with parameters in place of numbers.
 
     Args:
         given: the checkpoint.
         groups: the optimizer's groups, with the parameters.
-        state: the optimizer's state; what is shared there gets the values.
+        state: the optimizer's state; values are copied into its shared tensors.
 
     Raises:
-        InvalidArgument: groups of other numbers of parameters.
+        InvalidArgument: groups with other numbers of parameters.
     """
     saved = deepcopy(given["param_groups"])
     if len(saved) != len(groups):
@@ -92,7 +92,7 @@ def _converted(p: Tensor, value: Any, name: Any = None) -> Any:
 
 
 def _in_place(new: Any, old: dict[str, Any]) -> Any:
-    """New state, of which shared tensors of the old one have the values."""
+    """New state whose values are copied into shared tensors of the old one."""
     return {name: _into(value, old.get(name)) for name, value in new.items()} if isinstance(new, dict) else new
 
 

@@ -1,4 +1,4 @@
-"""Averages of a model's parameters during training, and the schedule that goes with them."""
+"""Averages of a model's parameters during training, and a schedule for them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = [
 ]  # fmt: skip
 
 Average: TypeAlias = Callable[[Tensor, Tensor, Tensor | int], Tensor]
-"""The new average, of the old one, the present value, and the number of values so far."""
+"""Computes the new average from the old one, the current value, and the number of values so far."""
 Averages: TypeAlias = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor | int], None]
-"""Changes averages in place, as Average computes one."""
+"""Updates averages in place, as Average computes one."""
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
@@ -89,16 +89,16 @@ def _approach(averages: Sequence[Tensor], current: Sequence[Tensor], part: float
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of those that the model has had.
+    """A copy of a model whose parameters are averages of the model's over time.
 
-    The state has the keys of torch's: "n_averaged" and those of the model after "module.".
+    The state has torch's keys: "n_averaged", and those of the model with the prefix "module.".
 
     Args:
         model: the model.
-        device: where to put the copy; only the CPU is there.
+        device: the device of the copy; None: that of the model.
         avg_fn: computes an average; default: equal averages.
-        multi_avg_fn: changes many averages in place, in place of `avg_fn`.
-        use_buffers: average buffers, too; otherwise they are those of the model at the last update.
+        multi_avg_fn: updates many averages in place; give it instead of `avg_fn`.
+        use_buffers: average buffers, too; otherwise they are copied from the model at each update.
 
     Attributes:
         module: the copy.
@@ -129,11 +129,11 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the copy computes."""
+        """The result of the copy."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the present parameters of the model into the averages. The first time, they are the averages."""
+        """Update the averages with the current parameters of the model. The first time, these become the averages."""
         with no_grad():
             self._update(model)
 
@@ -162,8 +162,8 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
     Args:
         loader: batches; of a list or tuple, the first item is the input.
-        model: the model; modules of it that normalize by batches get new statistics.
-        device: where the model is; only the CPU is there.
+        model: the model; its batch normalization modules get new statistics.
+        device: the device to copy inputs to; None: they are not copied.
     """
     layers = [one for one in model.modules() if isinstance(one, _BatchNorm)]
     momenta = [layer.momentum for layer in layers]
@@ -215,7 +215,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _part(self, step: int) -> float:
-        """How far the rates are from where they began, from 0 to 1."""
+        """The progress from the first rates to `swa_lr`, from 0 to 1."""
         part = max(0, min(1, step / max(1, self.anneal_epochs)))
         return part if self._anneal_strategy == "linear" else (1 - cos(pi * part)) / 2
 

@@ -1,9 +1,9 @@
 """Random numbers: TH's generator (a Mersenne Twister) and TH's distributions, for single values and whole tensors.
 
-Functions draw from `default_generator` unless a generator is given. `manual_seed(n)` makes what follows the same in
-each run; without it every process has a seed of its own from the system, spawned and forked ones too. A process that is
-forked after `manual_seed` goes on with a copy of the same stream, as in TH and torch; seed each worker with its rank
-where they should differ. A spawned one starts with a seed from the system.
+Functions draw from `default_generator` unless a generator is given. After `manual_seed(n)`, numbers are the same in
+each run; without it, every process takes its own seed from the system, also a spawned or forked one. A process that is
+forked after `manual_seed` goes on with a copy of the same stream, as in TH and torch; seed each worker with its rank if
+they should differ. A spawned one starts with a seed from the system.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random counts: the distributions of Poisson and Bernoulli's binomial one, element by element.
+"""Random counts: the Poisson and the binomial distribution, element by element.
 
 A call draws a seed of 128 bits from the generator, and the values from the stream of `numpy.random.RandomState` of that
 seed, which NumPy does not change. Calls block while another thread draws from the generator.
@@ -34,7 +34,7 @@ def _require_floats(name: str, a: Array) -> None:
 
 @operation(method=False, gradient=lambda g: zeros_like(g))
 def poisson(xp: Module, input: Array, generator: Generator | None = None) -> Array:
-    """A tensor of counts, each of the Poisson distribution with the rate that stands there; of the type of the rates.
+    """A tensor of counts from Poisson distributions, with the rates in `input`; the type is that of the rates.
 
     Blocks while another thread draws from the generator.
 

@@ -64,7 +64,7 @@ def _draw(
             else:
                 piece = scratch[: part.size]
                 put(source._twister, piece, at)
-                # What lies beyond a narrower type becomes infinite, or wraps, as in C.
+                # Values out of the range of a narrower type become infinite, or wrap, as in C.
                 with np.errstate(over="ignore", invalid="ignore"):
                     part[...] = piece
     if not array.flags.c_contiguous:
@@ -94,7 +94,7 @@ def _require_reals(doing: str, array: Array) -> None:
 
 
 def _zeros(g: Tensor) -> Tensor:
-    """The gradient of what is drawn: by what was there before, and by parameters of the distribution."""
+    """The gradient of drawn values with respect to the previous content and to the parameters of the distribution."""
     return zeros_like(g)
 
 
@@ -150,7 +150,7 @@ def normal_(
     means = _along(xp, mean, t) if isinstance(mean, xp.ndarray) else None
     stdvs = _along(xp, std, t) if isinstance(std, xp.ndarray) else None
     if stdvs is not None and not (stdvs >= 0).all():
-        raise InvalidArgument("a standard deviation of the tensor of them is negative; give numbers from 0")
+        raise InvalidArgument("a standard deviation in the tensor is negative; give numbers of at least 0")
     middle, width = deviation(0.0 if means is not None else mean, 1.0 if stdvs is not None else std)
     if t.dtype.kind != "c" and means is None and stdvs is None:
         _fill(t, "normal", (middle, width), generator)
@@ -192,7 +192,7 @@ def normal(
     Args:
         mean, std: tensors that broadcast with each other, or one of them a number.
         stdv: another name of `std`.
-        size: where both are numbers: the sizes of the result.
+        size: the sizes of the result, if both are numbers.
         dtype: default that of the first tensor, and float32 without one.
 
     Raises:
@@ -201,14 +201,14 @@ def normal(
     std = std if stdv is None else stdv
     tensors = [given for given in (mean, std) if isinstance(given, Tensor)]
     if (size is None) != bool(tensors):
-        raise InvalidArgument("normal takes a size where mean and deviation are numbers, and only there")
+        raise InvalidArgument("normal needs a size if mean and std are both numbers, and takes none otherwise")
     if not tensors:
         return normal_(empty(size, dtype=dtype, shared=shared), mean, std, generator=generator)
     try:
         shape = np.broadcast_shapes(*[one.shape for one in tensors])
     except ValueError:
         raise InvalidArgument(
-            f"means of shape {tensors[0].shape} and deviations of shape {tensors[1].shape} do not go together; "
+            f"means of shape {tensors[0].shape} and deviations of shape {tensors[1].shape} do not match; "
             "give shapes that broadcast"
         ) from None
     made = empty(shape, dtype=tensors[0].dtype if dtype is None else dtype, shared=shared)
@@ -301,7 +301,7 @@ def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | 
         return
     _require_floats("bernoulli_ with probabilities", p)
     if not ((p >= 0) & (p <= 1)).all():
-        raise InvalidArgument("a probability of the tensor of them is not from 0 to 1")
+        raise InvalidArgument("a probability in the tensor is not from 0 to 1")
     try:
         chances = xp.broadcast_to(p, t.shape).reshape(-1)
     except ValueError:
@@ -321,7 +321,7 @@ def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | 
 @composed()
 @with_options
 def bernoulli(input: Tensor, p: Any = None, *, dtype: Any = None, generator: Generator | None = None) -> Tensor:
-    """A tensor like another of probabilities: 1 with the probability that stands there, else 0. As `bernoulli_`.
+    """A tensor like a tensor of probabilities: 1 with the probability in its place, else 0. Raises as `bernoulli_`.
 
     Args:
         input: probabilities; with `p`, only its shape and type count.

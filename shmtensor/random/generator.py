@@ -59,7 +59,7 @@ def deviation(mean: Any, stdv: Any) -> tuple[float, float]:
     """Mean and standard deviation. Raises DTypeError, InvalidArgument."""
     pair = number("mean", mean), number("standard deviation", stdv)
     if pair[1] < 0:
-        raise InvalidArgument(f"standard deviation {stdv!r} is negative; give one from 0")
+        raise InvalidArgument(f"standard deviation {stdv!r} is negative; give one of at least 0")
     return pair
 
 
@@ -150,7 +150,7 @@ class Generator:
         return self._begin(seed_from(seed), False)
 
     def seed(self) -> int:
-        """Begin the stream of a seed from the system, and give the seed (64 bits). Does not block."""
+        """Begin the stream of a seed from the system, and return the seed (64 bits). Does not block."""
         seed = _system_seed()
         self._begin(seed, True)
         return seed
@@ -172,14 +172,14 @@ class Generator:
         return wrap(np.frombuffer(saved, np.uint8).copy())
 
     def set_state(self, state: Tensor) -> Self:
-        """Go on where `get_state` was called; returns self. Does not block.
+        """Continue from a state that `get_state` returned. Returns self. Does not block.
 
         Args:
             state: (5048,) uint8.
 
         Raises:
-            DTypeError: no tensor, or of another type.
-            InvalidArgument: of another length, or no state of a generator; this one is as it was.
+            DTypeError: not a tensor, or a tensor of another type.
+            InvalidArgument: another length, or not the state of a generator; the generator is unchanged.
         """
         if not isinstance(state, Tensor) or state.dtype != np.uint8:
             found = f"a tensor of {state.dtype.name}" if isinstance(state, Tensor) else type_name(state)
@@ -269,12 +269,12 @@ def _restored(state: bytes) -> Generator:
 _generators: weakref.WeakSet[Generator] = weakref.WeakSet()
 
 default_generator: Final = Generator()
-"""What draws where no generator is given."""
+"""The generator that functions use if none is given."""
 
 
 def _in_child() -> None:
     for generator in _generators:
-        # Another thread may have held the lock, and is not here. Numbers that it was drawing are in part drawn.
+        # Another thread of the parent may have held the lock, in the middle of drawing numbers.
         generator._lock = threading.RLock()
         if generator._from_system:
             generator.seed()
@@ -293,7 +293,7 @@ def generator_of(generator: Any) -> Generator:
 
 
 def manual_seed(seed: Any) -> Generator:
-    """`manual_seed` of the default generator, which it gives. Does not block. Raises as that function does."""
+    """`manual_seed` of the default generator. Returns that generator. Does not block. Raises as that function does."""
     return default_generator.manual_seed(seed)
 
 

@@ -32,7 +32,7 @@ _INT64: Final = np.dtype(np.int64)
 def rand(
     *shape: Any, size: Any = None, dtype: Any = None, shared: bool = False, generator: Generator | None = None
 ) -> Tensor:
-    """A tensor of values from 0 to below 1: `uniform_` of what `empty` gives, with the arguments and errors of both."""
+    """A tensor of values from 0 to below 1: `uniform_` applied to `empty(...)`; arguments and errors of both."""
     return uniform_(empty(*shape, size=size, dtype=dtype, shared=shared), generator=generator)
 
 
@@ -41,7 +41,7 @@ def rand(
 def randn(
     *shape: Any, size: Any = None, dtype: Any = None, shared: bool = False, generator: Generator | None = None
 ) -> Tensor:
-    """A tensor of normal values of mean 0 and deviation 1: `normal_` of what `empty` gives; arguments as `rand`."""
+    """A tensor of normal values of mean 0 and deviation 1: `normal_` applied to `empty(...)`; arguments as `rand`."""
     return normal_(empty(*shape, size=size, dtype=dtype, shared=shared), generator=generator)
 
 
@@ -58,7 +58,7 @@ def randint(
 ) -> Tensor:
     """A tensor of integers: `randint(high, size)` from 0, `randint(low, high, size)`; `high` itself is not drawn.
 
-    `random_` of what `empty` gives, with the arguments and errors of both.
+    `random_` applied to `empty(...)`, with the arguments and errors of both.
 
     Args:
         size: an integer, or a sequence of them.
@@ -117,7 +117,7 @@ def randint_like(
     """`randint` with the shape, and unless another is given the type, of `input`.
 
     Args:
-        low, high: one bound is that which is not drawn.
+        low, high: a single bound is `high`, which is not drawn.
         dtype, memory_format, shared: as `empty_like`.
     """
     low, high = (0, low) if high is None else (0 if low is None else low, high)
@@ -192,7 +192,7 @@ def _weights(doing: str, weights: Array, axes: tuple[int, ...]) -> NDArray[np.fl
     if not ((sums > 0) & np.isfinite(sums)).all():
         raise InvalidArgument(
             f"{doing}: the weights of a distribution are all 0, or their sum is not finite; "
-            "give one above 0 at least, and smaller ones"
+            "give at least one above 0, and a finite sum"
         )
     return found
 
@@ -292,7 +292,7 @@ def multinomial_alias_setup(xp: Module, weights: Array) -> tuple[Array, Array]:
         q[large] -= 1.0 - q[small]
         if q[large] < 1:
             smaller.append(larger.pop())
-    for i in smaller + larger:  # rounding alone keeps these from 1
+    for i in smaller + larger:  # these differ from 1 only by rounding
         q[i] = 1.0
     return xp.array(aliases, np.int64), xp.array(q).astype(weights.dtype)
 
@@ -307,7 +307,7 @@ def multinomial_alias_draw(
 
     Raises:
         DTypeError: tables of other types, or num_samples that is not an integer.
-        InvalidArgument: tables that cannot be such; num_samples below 1.
+        InvalidArgument: tables that multinomial_alias_setup cannot have returned; num_samples below 1.
     """
     count = _count("num_samples", num_samples)
     if count < 1:

@@ -1,4 +1,4 @@
-"""Special functions: what `torch.special` has, element by element.
+"""Special functions: those of `torch.special`, element by element.
 
 Most are computed by SciPy (the extra `scipy`), which is imported on first use. Integers are computed as float32.
 Functions that `shmtensor` has as well are the same ones here, under these names: `expit` is `sigmoid`, `gammaln` is

@@ -46,7 +46,7 @@ def _recurred(x: Array, n: Array, first: Array, following: Next) -> Array:
     for k in range(1, int(n.max(initial=0))):
         before, last = last, following(k, x, last, before)
         np.copyto(result, last, where=n >= k + 1)
-        if np.isnan(last[n > k]).all():  # it stays so
+        if np.isnan(last[n > k]).all():  # NaN stays NaN
             break
     return result
 

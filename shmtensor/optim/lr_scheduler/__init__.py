@@ -1,7 +1,7 @@
 """Schedules of learning rates, under torch's names and with its arguments and checkpoints.
 
-Each scheduler is called after the optimizer: `optimizer.step(); scheduler.step()`. A rate that is a tensor is written
-to in place, so that processes that share it all have the new one.
+Each scheduler is called after the optimizer: `optimizer.step(); scheduler.step()`. A rate that is a tensor is changed
+in place, so that all processes that share it have the new rate.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def set_rate(group: dict[str, Any], value: Any, name: str = "lr") -> None:
 
 
 def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """An argument that is given once, or for each group. Raises InvalidArgument: of another number."""
+    """An argument that is given once, or for each group. Raises InvalidArgument: not one for each group."""
     count = len(optimizer.param_groups)
     if not isinstance(value, list | tuple):
         value = [value] * count
@@ -51,11 +51,12 @@ def require_optimizer(optimizer: Any) -> None:
 
 
 class LRScheduler:
-    """Base of schedulers. One of a program has a `get_lr`, which computes the rates for `last_epoch`.
+    """Base of schedulers. A subclass defines `get_lr`, which computes the rates for `last_epoch`.
 
     Args:
-        optimizer: whose rates are set, at once to those of the first step.
-        last_epoch: the last step that was made, to go on from there; -1: none. Otherwise the groups have "initial_lr".
+        optimizer: the optimizer whose rates are set. They are set to those of the first step at once.
+        last_epoch: the last step that was made, to continue from there; -1: none. Otherwise the groups must have
+            "initial_lr".
 
     Attributes:
         last_epoch: number of the step, from 0.
@@ -104,7 +105,7 @@ class LRScheduler:
         return {name: value for name, value in self.__dict__.items() if name not in self._OMITTED}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the attributes of `state_dict()`, or of a scheduler of torch."""
+        """Load the attributes in a `state_dict()`, also in that of a torch scheduler."""
         self.__dict__.update(state_dict)
 
     def get_last_lr(self) -> list[Any]:
@@ -122,7 +123,7 @@ class LRScheduler:
             )
 
     def step(self, epoch: Any = None) -> None:
-        """Go on by one step, and set the rates.
+        """Advance by one step, and set the rates.
 
         Args:
             epoch: the number of the step to go to, which torch deprecates.
@@ -160,7 +161,7 @@ class LRScheduler:
 
 
 def warn_of_epoch(level: int) -> None:
-    """Warn of a step that is given by number."""
+    """Warn that giving the number of the step is deprecated."""
     warnings.warn(
         "The epoch parameter in `scheduler.step()` is deprecated; call `scheduler.step()` without it",
         stacklevel=level + 1,

@@ -13,7 +13,7 @@ from .plateau import ReduceLROnPlateau
 
 
 class OfSchedulers(LRScheduler):
-    """Base of schedulers that call others. Checkpoints have those of the others."""
+    """Base of schedulers that call others. Checkpoints contain those of the others."""
 
     _schedulers: Sequence[LRScheduler]
     _OMITTED: ClassVar[tuple[str, ...]] = ("optimizer", "_schedulers")
@@ -45,7 +45,7 @@ class OfSchedulers(LRScheduler):
         return {**super().state_dict(), "_schedulers": [one.state_dict() for one in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the attributes of `state_dict()`, and those of each scheduler."""
+        """Load the attributes in a `state_dict()`, and those of each scheduler."""
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "_schedulers"})
         for one, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             one.load_state_dict(state)
@@ -81,7 +81,7 @@ class SequentialLR(OfSchedulers):
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             set_rate(group, group["initial_lr"])
-        for one in schedulers:  # each has made its first step, which only one of them is to make
+        for one in schedulers:  # each has made its first step; only one of them should
             _take_back(one)
         first = schedulers[bisect_right(milestones, 0)]
         first._initial_step()
@@ -99,7 +99,7 @@ class SequentialLR(OfSchedulers):
         self._last_lr = now.get_last_lr()
 
     def _update_lr(self, epoch: Any = None) -> None:
-        """Begin again, as a part of another sequence."""
+        """Restart, as a part of another sequence."""
         self.last_epoch = epoch
         self._schedulers[0]._update_lr(epoch)
         self._last_lr = self._schedulers[0].get_last_lr()
@@ -116,7 +116,7 @@ def _take_back(scheduler: LRScheduler) -> None:
 
 
 class ChainedScheduler(OfSchedulers):
-    """Several schedulers at once: each changes what the one before has set.
+    """Several schedulers at once: each changes the rates that the one before has set.
 
     Args:
         schedulers: in their order.

@@ -48,12 +48,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     Args:
         optimizer, last_epoch: as for `LRScheduler`.
-        T_0: number of steps until the first new beginning.
-        T_mult: factor of the number of steps.
+        T_0: number of steps until the first restart.
+        T_mult: factor of the number of steps at each restart.
         eta_min: the lowest rate.
 
     Raises:
-        InvalidArgument: numbers that are not integers from 1, or no number.
+        InvalidArgument: T_0 or T_mult is not an integer of at least 1, or eta_min is not a number.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (rate - self.eta_min) * part for rate in self.base_lrs]
 
     def step(self, epoch: Any = None) -> None:
-        """Go on by one step, and set the rates.
+        """Advance by one step, and set the rates.
 
         Args:
-            epoch: the number of the step to go to; also between two steps, as `epoch + batch / batches`.
+            epoch: the number of the step to go to; a fraction is allowed, such as `epoch + batch / batches`.
 
         Raises:
             InvalidArgument: below 0.

@@ -50,11 +50,11 @@ class CyclicLR(WithMomentum):
         base_lr: the lowest rate, or one for each group.
         max_lr: the highest rate, or one for each group.
         step_size_up: number of steps up.
-        step_size_down: number of steps down; default as up.
+        step_size_down: number of steps down; default that of steps up.
         mode: "triangular"; "triangular2": the height is halved in each cycle; "exp_range": times `gamma ** step`.
         gamma: for "exp_range".
         scale_fn: a function whose result the height is multiplied by, in place of `mode`.
-        scale_mode: what it is given: the number of the "cycle" from 1, or of the step ("iterations").
+        scale_mode: argument of `scale_fn`: the number of the "cycle" from 1, or of the step ("iterations").
         cycle_momentum: whether the momentum goes the other way.
         base_momentum: the lowest momentum, or one for each group.
         max_momentum: the highest momentum, or one for each group.
@@ -138,7 +138,7 @@ class CyclicLR(WithMomentum):
         return {**super().state_dict(), "_scale_fn_custom": None if plain else function.__dict__.copy()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the attributes of `state_dict()`, and those of a `scale_fn` that is an object."""
+        """Load the attributes in a `state_dict()`, and those of a `scale_fn` that is an object."""
         given = dict(state_dict)
         attributes = given.pop("_scale_fn_custom")
         super().load_state_dict(given)
@@ -153,8 +153,8 @@ class OneCycleLR(WithMomentum):
         optimizer, last_epoch: as for `LRScheduler`.
         max_lr: the highest rate, or one for each group.
         total_steps: number of steps; or give `epochs` and `steps_per_epoch`, whose product it is.
-        epochs, steps_per_epoch: see there.
-        pct_start: part of the steps that goes up.
+        epochs, steps_per_epoch: see `total_steps`.
+        pct_start: part of the steps in which the rate goes up.
         anneal_strategy: "cos" or "linear".
         cycle_momentum: whether the momentum goes the other way.
         base_momentum: the lowest momentum, or one for each group.
@@ -244,7 +244,7 @@ def _number_of_steps(total_steps: Any, epochs: Any, steps_per_epoch: Any) -> int
 
 
 def _phases(rise: float, total: int, three_phase: bool) -> list[dict[str, Any]]:
-    """Where each phase ends, and the options of groups that it goes between."""
+    """The end of each phase, and the options of groups between which it interpolates."""
     names = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
     phases: list[tuple[Any, ...]] = [(float(rise) - 1, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
     if three_phase:

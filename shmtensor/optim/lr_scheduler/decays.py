@@ -13,7 +13,7 @@ from .base import LRScheduler, rates_of
 
 
 class Decay(LRScheduler):
-    """Base of schedules by factors: rates as they are now times `_factor()`; None: as they are."""
+    """Base of schedules by factors: multiplies the current rates by `_factor()`; None: leaves them unchanged."""
 
     def _factor(self) -> float | None:
         raise NotImplementedError
@@ -81,12 +81,12 @@ class MultiStepLR(Decay):
 
 
 class ConstantLR(Decay):
-    """Rates times a factor until a step, then without it.
+    """Multiply the rates by a factor until a step, and divide them by it then.
 
     Args:
         optimizer, last_epoch: as for `LRScheduler`.
         factor: from 0 to 1.
-        total_iters: number of the step.
+        total_iters: number of the step from which the factor is 1.
 
     Raises:
         InvalidArgument: another factor.
@@ -117,7 +117,7 @@ class LinearLR(Decay):
         optimizer, last_epoch: as for `LRScheduler`.
         start_factor: above 0, to 1.
         end_factor: from 0 to 1.
-        total_iters: number of the step that has `end_factor` first.
+        total_iters: number of the first step with `end_factor`.
 
     Raises:
         InvalidArgument: other factors.
@@ -180,7 +180,7 @@ class PolynomialLR(Decay):
 
     Args:
         optimizer, last_epoch: as for `LRScheduler`.
-        total_iters: number of the step that has 0.
+        total_iters: number of the first step with rate 0.
         power: the exponent.
     """
 

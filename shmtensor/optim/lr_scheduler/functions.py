@@ -1,4 +1,4 @@
-"""Schedules that a program gives as functions of the step."""
+"""Schedules by functions of the step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Factor = Callable[[int], float]
 
 
 class OfFunctions(LRScheduler):
-    """Base of schedules by functions. Checkpoints have the attributes of functions that are objects."""
+    """Base of schedules by functions. Checkpoints contain the attributes of functions that are objects."""
 
     lr_lambdas: list[Any]
     _OMITTED: ClassVar[tuple[str, ...]] = ("optimizer", "lr_lambdas")
@@ -36,7 +36,7 @@ class OfFunctions(LRScheduler):
         return {**super().state_dict(), "lr_lambdas": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the attributes of `state_dict()`, and those of functions that are objects."""
+        """Load the attributes in a `state_dict()`, and those of functions that are objects."""
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "lr_lambdas"})
         for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
             if attributes is not None:

@@ -1,4 +1,4 @@
-"""A schedule that waits for the end of progress."""
+"""A schedule that reduces the rates when a metric stops improving."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .base import LRScheduler, rates_of, require_optimizer, set_rate, warn_of_ep
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Multiply the rates by `factor` when a metric has not got better for more than `patience` steps.
+    """Multiply the rates by `factor` when a metric has not improved for more than `patience` steps.
 
     Args:
-        optimizer: whose rates are set.
+        optimizer: the optimizer whose rates are set.
         mode: "min": lower is better; "max": higher.
         factor: below 1.
-        patience: number of steps without progress that are waited for.
-        threshold: how much better counts as progress.
+        patience: number of steps without improvement to wait for.
+        threshold: smallest change that is an improvement.
         threshold_mode: "rel": as a part of the best value; "abs": as it is.
         cooldown: number of steps after a change during which none are counted.
         min_lr: the lowest rate, or one for each group.
         eps: smaller changes of rates are not made.
 
     Raises:
-        InvalidArgument: a factor from 1, an unknown mode, not one rate for each group.
+        InvalidArgument: a factor of 1 or more, an unknown mode, not one rate for each group.
         DTypeError: not an optimizer.
     """
 
@@ -74,7 +74,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs: int = 0
 
     def step(self, metrics: SupportsFloat, epoch: Any = None) -> None:  # type: ignore[override]
-        """Count a step, and reduce the rates if it is time.
+        """Count a step, and reduce the rates if the metric has stopped improving.
 
         Args:
             metrics: the metric, a number or a tensor of one element.
@@ -115,7 +115,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether steps are not counted, because the rates were reduced just now."""
+        """Whether steps are not counted, because the rates were reduced within the last `cooldown` steps."""
         return self.cooldown_counter > 0
 
     def _is_better(self, value: float, best: float) -> bool:
