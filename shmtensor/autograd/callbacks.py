@@ -189,8 +189,8 @@ def refuse_numpy(x: Tensor) -> NoReturn:
 def refuse_released(name: str) -> NoReturn:
     """Raise GradientError: a second pass through a released graph."""
     raise GradientError(
-        f"backward through {name} a second time: what it had saved was released by the first; pass retain_graph=True to "
-        "the first, or compute the result again"
+        f"backward through {name} a second time: what it had saved was released by the first; pass retain_graph=True "
+        "to the first, or compute the result again"
     )
 
 

@@ -22,7 +22,8 @@ _CURVED = 1e-10  # smaller changes of gradients along a step are ignored
 class LBFGS(Optimizer):
     """L-BFGS: quasi-Newton steps from the last changes of parameters and gradients.
 
-    A step computes the loss several times. There is one group. All parameters and gradients are joined in vectors: memory for `2 * history_size` of them.
+    A step computes the loss several times. There is one group. All parameters and gradients are joined in
+    vectors: memory for `2 * history_size` of them.
 
     Args:
         params: as for `Optimizer`, one group.
