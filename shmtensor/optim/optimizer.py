@@ -310,8 +310,8 @@ class Optimizer:
             self.state.pop(p, None)
             raise InvalidArgument(
                 f"state of a shared parameter of shape {p.shape} would be private to this process, because process "
-                f"{self._shared_by} shared the optimizer without it; add groups and load states there, before you start "
-                "processes"
+                f"{self._shared_by} shared the optimizer without it; add groups and load states there, before "
+                "processes are started"
             )
         for value in private:
             value.share_memory_()
