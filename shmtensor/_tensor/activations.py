@@ -69,7 +69,7 @@ def log_softmax(xp: Module, input: Array, dim: int, dtype: Any = None) -> Array:
 
 def _require_numbers(name: str, a: Array) -> None:
     if a.dtype.kind == "b":
-        raise DTypeError(f"{name} of a tensor of bool; convert it by to()")
+        raise DTypeError(f"{name} of a tensor of bool; convert it with to()")
     require_real(name, a.dtype)
 
 

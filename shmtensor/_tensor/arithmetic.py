@@ -37,7 +37,7 @@ class FrexpResult(NamedTuple):
 
 def _signed(a: Array) -> Array:
     if a.dtype.kind == "b":
-        raise DTypeError("positive of a tensor of bool; convert it by to()")
+        raise DTypeError("positive of a tensor of bool; convert it with to()")
     return a
 
 
@@ -69,7 +69,7 @@ def _of_base(g: Tensor, input: Tensor, exponent: Any) -> Tensor:
 def float_power(xp: Module, input: Operand, exponent: Operand) -> Array:
     """`input ** exponent` in float64, or complex128 if one of them is complex.
 
-    Raises InvalidArgument: shapes that do not go together.
+    Raises InvalidArgument: incompatible shapes.
     """
     dtype = xp.complex128 if category(common_type(input, exponent)) == COMPLEX else xp.float64
     with np.errstate(all="ignore"):
@@ -90,7 +90,7 @@ def _power_of_2(g: Tensor, other: Any) -> Tensor:
     },
 )
 def ldexp(xp: Module, input: Operand, other: Operand) -> Array:
-    """`input * 2 ** other`; float32 for integers. Raises InvalidArgument: shapes that do not go together."""
+    """`input * 2 ** other`; float32 for integers. Raises InvalidArgument: incompatible shapes."""
     dtype = floating_type(input, other)
     a, power = converted(xp, widened(xp, dtype), input, other)
     with np.errstate(all="ignore"):
@@ -109,7 +109,7 @@ def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Arr
     """
     dtype = common_type(input, other)
     if dtype.kind == "b" or input.dtype.kind == "b":
-        raise DTypeError("rsub of a tensor of bool; use logical_xor, or convert it by to()")
+        raise DTypeError("rsub of a tensor of bool; use logical_xor, or convert it with to()")
     number_of("rsub with alpha", alpha)
     with np.errstate(all="ignore"):
         return converted(xp, dtype, other)[0] - multiple(xp, "rsub", dtype, input, alpha)
@@ -119,7 +119,7 @@ def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Arr
 def heaviside(xp: Module, input: Array, values: Array) -> Array:
     """0 below 0, 1 above 0, and an element of `values` at 0; 0 of NaN. Both have one type.
 
-    Raises DTypeError: two types, complex numbers; InvalidArgument: shapes that do not go together.
+    Raises DTypeError: two types, complex numbers; InvalidArgument: incompatible shapes.
     """
     if input.dtype != values.dtype:
         raise DTypeError(

@@ -34,7 +34,7 @@ def _bounded(xp: Module, name: str, function: Callable[..., Array], a: Array, bo
 def clamp_min(xp: Module, input: Array, min: Operand) -> Array:
     """The larger of each element and `min`, a number or tensor; NaN stays. Types promote as torch's do.
 
-    Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together.
+    Raises DTypeError: complex numbers; InvalidArgument: incompatible shapes.
     """
     return _bounded(xp, "clamp_min", xp.maximum, input, min)
 
@@ -51,7 +51,7 @@ def clamp_min(xp: Module, input: Array, min: Operand) -> Array:
 def clamp_max(xp: Module, input: Array, max: Operand) -> Array:
     """The smaller of each element and `max`, a number or tensor; NaN stays. Types promote as torch's do.
 
-    Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together.
+    Raises DTypeError: complex numbers; InvalidArgument: incompatible shapes.
     """
     return _bounded(xp, "clamp_max", xp.minimum, input, max)
 

@@ -33,7 +33,7 @@ def _require_pair(name: str, one: Array, other: Array) -> None:
 def complex(xp: Module, real: Array, imag: Array) -> Array:
     """Complex numbers of real and imaginary parts, both float32 or both float64, which broadcast.
 
-    Raises DTypeError: other types; InvalidArgument: shapes that do not go together.
+    Raises DTypeError: other types; InvalidArgument: incompatible shapes.
     """
     _require_pair("complex", real, imag)
     result = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real.dtype, xp.complex64))
@@ -61,7 +61,7 @@ def _angle_rule(g: Tensor, result: Tensor) -> Tensor:
 def polar(xp: Module, abs: Array, angle: Array) -> Array:
     """Complex numbers of absolute values and angles, both float32 or both float64, which broadcast.
 
-    Raises DTypeError: other types; InvalidArgument: shapes that do not go together.
+    Raises DTypeError: other types; InvalidArgument: incompatible shapes.
     """
     _require_pair("polar", abs, angle)
     result = xp.empty(xp.broadcast_shapes(abs.shape, angle.shape), xp.result_type(abs.dtype, xp.complex64))

@@ -72,7 +72,7 @@ def to(
 
     Raises:
         DTypeError: no such type.
-        InvalidArgument: no such device or memory format, or arguments that do not go together.
+        InvalidArgument: no such device or memory format, or incompatible arguments.
     """
     if len(target) == 1 and isinstance(target[0], DType) and device is None:  # most are
         return _converted(self, target[0], copy, memory_format)
@@ -142,7 +142,7 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 
     Args:
         device: a GPU, or its number; None: the current one.
-        non_blocking, memory_format: as of `to`.
+        non_blocking, memory_format: as for `to`.
 
     Raises:
         DeviceUnavailable: no GPU can be used; the message says why.

@@ -110,7 +110,7 @@ def _plan(name: str, axes: int, x: Tensor, k: Tensor) -> tuple[str, str, str]:
             f"{x.shape} and {k.shape}; give as many"
         )
     if x.dtype != k.dtype:
-        raise DTypeError(f"{name} of tensors of {x.dtype.name} and {k.dtype.name}; convert one by to()")
+        raise DTypeError(f"{name} of tensors of {x.dtype.name} and {k.dtype.name}; convert one with to()")
     if not x.numel() or not k.numel():
         raise InvalidArgument(f"{name} of tensors of shapes {x.shape} and {k.shape}; give some elements of each")
     return plan

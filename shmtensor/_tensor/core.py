@@ -233,7 +233,7 @@ class Tensor(TensorBase, Methods):
         Args:
             offset: first element in the storage.
             size, stride: in elements, one for each axis.
-            dtype: of the elements, where it is not the storage's.
+            dtype: type of the elements, where it is not the storage's.
 
         Raises:
             InvalidArgument: it would reach beyond the storage.
@@ -480,7 +480,7 @@ class Tensor(TensorBase, Methods):
 
         Raises:
             IndexOutOfRange: no such element.
-            InvalidArgument: shapes that do not go together, or a value outside the range of the type.
+            InvalidArgument: incompatible shapes, or a value outside the range of the type.
             DTypeError: a value that is not a number.
         """
         a = self._live()

@@ -30,7 +30,7 @@ def _norm(xp: Module, apart: Array, p: float) -> Array:
 
 def _require(a: Array, p: float, name: str) -> None:
     if a.dtype.kind != "f":
-        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type with to()")
     if not p >= 0:
         raise InvalidArgument(f"{name} with p {p}; give a norm from 0")
 

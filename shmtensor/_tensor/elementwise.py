@@ -135,7 +135,7 @@ def binary(
         operator: "add" for `__add__`, `__radd__` and `__iadd__`.
         in_place: results have the shape that both broadcast to, and there is an in-place form.
         compares: "lt" for `__lt__`, which has no such other forms.
-        floats: as of `unary`.
+        floats: as for `unary`.
         wider: the implementation, for callers, of calls with more keyword arguments: takes (x1, x2, out, **them).
         gradient: the gradient rule; its parameters are `x1` and `x2`.
     """

@@ -25,7 +25,7 @@ def backward(
 
     Args:
         gradient: of its shape; may be left out for one real element.
-        retain_graph, create_graph, inputs: as of `autograd.backward`.
+        retain_graph, create_graph, inputs: as for `autograd.backward`.
     """
     _autograd().backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 

@@ -89,7 +89,7 @@ def _counted(xp: Module, points: Array, edges: list[Array], weight: Array | None
 
 def _require_float(a: Array, name: str) -> None:
     if a.dtype.kind != "f":
-        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type with to()")
 
 
 def _require_weights(weight: Array | None, shape: tuple[int, ...], name: str) -> None:
@@ -117,7 +117,7 @@ def histogram(
         density: divide by the sum and by the widths of the parts; NaN if nothing was counted.
 
     Raises:
-        DTypeError: not a floating-point type; InvalidArgument: a range or shapes that do not fit.
+        DTypeError: not a floating-point type; InvalidArgument: a range or incompatible shapes.
     """
     _require_float(x, "histogram")
     _require_weights(weight, x.shape, "histogram")
@@ -157,7 +157,7 @@ def histogramdd(
         weight, density: as `histogram`.
 
     Raises:
-        DTypeError: not a floating-point type; InvalidArgument: a range or shapes that do not fit.
+        DTypeError: not a floating-point type; InvalidArgument: a range or incompatible shapes.
     """
     hist, edges = _of_points(input, bins, range, weight, density)
     return HistogramDD(hist, tuple(edges))

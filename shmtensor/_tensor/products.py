@@ -107,7 +107,7 @@ def _require_axes(name: str, *operands: tuple[Array, int]) -> None:
         if array.ndim != axes:
             raise InvalidArgument(f"{name} with a tensor of shape {array.shape} where it takes {KINDS[axes]}")
         if array.dtype != first.dtype:
-            raise DTypeError(f"{name} of tensors of {first.dtype.name} and {array.dtype.name}; convert one by to()")
+            raise DTypeError(f"{name} of tensors of {first.dtype.name} and {array.dtype.name}; convert one with to()")
 
 
 def _require_place(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -142,7 +142,7 @@ def _sum(
 ) -> Array:
     """`beta * c + alpha * multiply(a, b)`. With a beta of 0 nothing of c counts, not even NaN, as BLAS has it."""
     if c.dtype != a.dtype:
-        raise DTypeError(f"{name} of tensors of {c.dtype.name} and {a.dtype.name}; convert one by to()")
+        raise DTypeError(f"{name} of tensors of {c.dtype.name} and {a.dtype.name}; convert one with to()")
     try:
         added = xp.broadcast_to(c, shape)
     except ValueError as error:

@@ -79,7 +79,7 @@ def converted(xp: Module, dtype: NumpyType, *operands: Operand) -> list[Array]:
 def multiple(xp: Module, name: str, dtype: NumpyType, values: Operand, alpha: complex) -> Array:
     """`alpha * values` in a type, in which integers wrap around. Raises DTypeError: alpha is of a higher category."""
     if category(np.asarray(alpha).dtype) > category(dtype):
-        raise DTypeError(f"{name} of tensors of {dtype.name} with alpha {alpha!r}; convert them by to()")
+        raise DTypeError(f"{name} of tensors of {dtype.name} with alpha {alpha!r}; convert them with to()")
     scaled, factor = converted(xp, dtype, values, alpha)
     return scaled if alpha == 1 else xp.multiply(scaled, factor)
 
@@ -140,7 +140,7 @@ def element_of(what: str, value: Any, dtype: NumpyType) -> Array:
         least = -int(bounds.max) if whole and dtype.kind == "u" else int(bounds.min)
         if not least <= number <= int(bounds.max):
             raise InvalidArgument(
-                f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor by to()"
+                f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor with to()"
             )
         return np.asarray(int(number) & (1 << bounds.bits) - 1, f"u{dtype.itemsize}").astype(dtype)
     try:
@@ -149,7 +149,7 @@ def element_of(what: str, value: Any, dtype: NumpyType) -> Array:
     except OverflowError:
         element = np.asarray(np.inf)
     if np.isinf(element) and abs(number) != np.inf:
-        raise InvalidArgument(f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor by to()")
+        raise InvalidArgument(f"{what} {value!r:.100}, which {dtype.name} does not have; convert the tensor with to()")
     return element
 
 
@@ -163,7 +163,7 @@ def require_floating(name: str, a: Array, *, complex_too: bool = False) -> None:
     """Refuse types that are not floating-point. Raises DTypeError."""
     found = category(a.dtype)
     if found < FLOATING:
-        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type with to()")
     if not complex_too:
         require_real(name, a.dtype)
 

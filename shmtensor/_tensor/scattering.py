@@ -72,7 +72,7 @@ def _put_at(xp: Module, self: Array, key: tuple[Any, ...], values: Operand, accu
     """`index_put_`, of an index of arrays."""
     kind = getattr(values, "dtype", self.dtype)
     if not np.can_cast(kind, self.dtype, "same_kind"):
-        raise DTypeError(f"index_put_ of {kind.name} to a tensor of {self.dtype.name}; convert the values by to()")
+        raise DTypeError(f"index_put_ of {kind.name} to a tensor of {self.dtype.name}; convert the values with to()")
     if accumulate:
         _require_writable(self)
         xp.add.at(self, key, xp.asarray(values).astype(self.dtype))
@@ -130,7 +130,7 @@ def _combine(xp: Module, a: Array, key: Any, values: Any, reduce: str, include_s
     if a.dtype.kind == "c" and reduce in ("amax", "amin"):
         raise DTypeError(f"{reduce} of a tensor of {a.dtype.name}; complex numbers have no order")
     if hasattr(values, "dtype") and values.dtype != a.dtype:
-        raise DTypeError(f"a source of {values.dtype.name} for a tensor of {a.dtype.name}; convert it by to()")
+        raise DTypeError(f"a source of {values.dtype.name} for a tensor of {a.dtype.name}; convert it with to()")
     _require_writable(a)
     if np.may_share_memory(a, values):
         values = xp.array(values)

@@ -533,7 +533,7 @@ def _instead(self: Tensor, condition: Any, other: Any) -> Tensor:
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """Elements of `input` where a condition is true, of `other` elsewhere; with the condition alone as `nonzero`.
 
-    Raises InvalidArgument: shapes that do not go together; DTypeError.
+    Raises InvalidArgument: incompatible shapes; DTypeError.
     """
     return (
         nonzero(condition, as_tuple=True)

@@ -25,7 +25,7 @@ from .ranges import arange
 from .result_types import converted, floating_type, floats, widened
 
 DOMAIN: Final = "Raises DTypeError: complex numbers."
-BOTH: Final = "Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together."
+BOTH: Final = "Raises DTypeError: complex numbers; InvalidArgument: incompatible shapes."
 _ERF: Final = 2 / math.sqrt(math.pi)
 """The slope of erf at 0."""
 _NORMAL: Final = math.sqrt(2 * math.pi)

@@ -74,7 +74,7 @@ def stft(
         align_to_window: with center=False: the first window begins at the first element.
 
     Raises:
-        InvalidArgument: lengths, shapes, a mode, arguments that do not go together; a signal that is too short.
+        InvalidArgument: lengths, shapes, a mode, incompatible arguments; a signal that is too short.
         DTypeError: integers.
     """
     points, hop, length = _lengths("stft", n_fft, hop_length, win_length)
@@ -138,7 +138,7 @@ def istft(
         return_complex: the signal is complex.
 
     Raises:
-        InvalidArgument: lengths, shapes, arguments that do not go together; windows that leave elements unknown.
+        InvalidArgument: lengths, shapes, incompatible arguments; windows that leave elements unknown.
         DTypeError: real numbers.
     """
     points, hop, wide = _lengths("istft", n_fft, hop_length, win_length)

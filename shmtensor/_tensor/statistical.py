@@ -129,7 +129,7 @@ def _own(
         if a.dtype.kind in "biu":
             if not integers:
                 raise DTypeError(
-                    f"{name} of a tensor of {a.dtype.name}; give a floating-point dtype or convert it by to()"
+                    f"{name} of a tensor of {a.dtype.name}; give a floating-point dtype or convert it with to()"
                 )
             a = inexact(xp, a)
         if a.dtype.isbuiltin == 1 and a.dtype.char != "e":
@@ -573,7 +573,7 @@ def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array
     """
     axis = axis_of(x, dim)
     if x.dtype.kind in "biu":
-        raise DTypeError(f"renorm of a tensor of {x.dtype.name}; convert it to a floating-point type by to()")
+        raise DTypeError(f"renorm of a tensor of {x.dtype.name}; convert it to a floating-point type with to()")
     if not p > 0 or not maxnorm >= 0:
         raise InvalidArgument(f"renorm to {p}-norms of at most {maxnorm}; give p > 0 and a norm from 0")
     others = tuple(i for i in range(x.ndim) if i != axis)

@@ -122,7 +122,7 @@ def replacement(hook: Any, before: Any, given: Any) -> Any:
     if given.dtype != before.dtype:
         raise DTypeError(
             f"hook {name_of(hook)} returned a gradient of {given.dtype.name} in place of one of {before.dtype.name}; "
-            "convert it by to(g.dtype)"
+            "convert it with to(g.dtype)"
         )
     return given
 

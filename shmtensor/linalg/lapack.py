@@ -67,7 +67,7 @@ def same_type(name: str, a: NDArray[Any], *others: NDArray[Any]) -> None:
     """Refuse arrays of several types. Does not block. Raises DTypeError."""
     for other in others:
         if other.dtype != a.dtype:
-            raise DTypeError(f"{name} of tensors of {a.dtype.name} and {other.dtype.name}; convert one by to()")
+            raise DTypeError(f"{name} of tensors of {a.dtype.name} and {other.dtype.name}; convert one with to()")
 
 
 def finite(name: str, routine: str, a: NDArray[Any]) -> NDArray[Any]:
@@ -76,7 +76,7 @@ def finite(name: str, routine: str, a: NDArray[Any]) -> NDArray[Any]:
         return a
     raise LinAlgError(
         f"{name} of a tensor of shape {a.shape} with infinities or NaN: LAPACK {routine} would not converge; replace "
-        "them, as by nan_to_num()"
+        "them, for example with nan_to_num()"
     )
 
 

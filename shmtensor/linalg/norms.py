@@ -25,7 +25,7 @@ __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 def measured(name: str, a: Array, function: Callable[..., Any], **how: Any) -> Array:
     """A norm by NumPy, which may compute an SVD; types narrower than float32 are computed in float32."""
     if a.dtype.kind in "iub":
-        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; it takes floating-point types: convert it by to()")
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; it takes floating-point types: convert it with to()")
     try:
         if not is_narrow(a.dtype):
             return numpys(name, "gesdd", a, function, a, **how)

@@ -1,7 +1,8 @@
 """Neural networks: modules, and functions on tensors, with torch's names, arguments, defaults and keys of states.
 
-A checkpoint that torch wrote, `torch.save(model.state_dict(), f)`, loads by `model.load_state_dict(shmtensor.load(f))`.
-`model.share_memory()` moves parameters and buffers to shared memory, so that processes train one model.
+A checkpoint that torch wrote, `torch.save(model.state_dict(), f)`, loads with
+`model.load_state_dict(shmtensor.load(f))`. `model.share_memory()` moves parameters and buffers to shared memory, so
+that processes train one model.
 
 Files of modules and functions are imported at their first use.
 """

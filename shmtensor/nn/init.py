@@ -1,4 +1,4 @@
-"""First values of parameters: functions that fill a tensor in place, and return it. Nothing is recorded.
+"""Initial values of parameters: functions that fill a tensor in place and return it. Gradients are not recorded.
 
 The random ones draw from `generator`, by default from shmtensor's default generator. Nothing in this module blocks.
 """
@@ -27,7 +27,7 @@ _GAINS: Final[dict[str, float]] = {
 
 
 def _unrecorded(fill: Fill) -> Fill:
-    """A function that fills a tensor, such that this is not recorded."""
+    """A function that fills a tensor without recording."""
 
     @wraps(fill)
     def unrecorded(tensor: Tensor, *args: Any, **how: Any) -> Tensor:
@@ -78,7 +78,7 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
 
 @_unrecorded
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill with numbers between a and b, equally distributed. Returns the tensor."""
+    """Fill with numbers uniformly distributed between a and b. Returns the tensor."""
     return tensor.uniform_(a, b, generator=generator)
 
 
@@ -129,14 +129,14 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @_unrecorded
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Make weights of a convolution those that keep as many channels as possible. Returns the tensor.
+    """Make the weights of a convolution preserve as many channels as possible. Returns the tensor.
 
     Args:
         tensor: weights of shape (out_channels, in_channels / groups, ...).
-        groups: of channels, in each of which the channels are kept.
+        groups: number of groups of channels; channels are preserved in each group.
 
     Raises:
-        InvalidArgument: other than 3 to 5 axes, or channels that do not divide into the groups.
+        InvalidArgument: not 3 to 5 axes, or channels that are not divisible by the groups.
     """
     if tensor.dim() not in (3, 4, 5):
         raise InvalidArgument("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -152,7 +152,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill with numbers equally distributed up to gain * sqrt(6 / (fan_in + fan_out)), of both signs (Glorot).
+    """Fill with uniform numbers from -b to b, where b = gain * sqrt(6 / (fan_in + fan_out)) (Glorot).
 
     Returns the tensor. Raises InvalidArgument: fewer than two axes.
     """
@@ -175,14 +175,14 @@ def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
-    """Fill with numbers equally distributed up to gain * sqrt(3 / fan), of both signs (He). Returns the tensor.
+    """Fill with uniform numbers from -b to b, where b = gain * sqrt(3 / fan) (He). Returns the tensor.
 
     Args:
         tensor: the tensor.
         a: slope of leaky_relu.
         mode: "fan_in" keeps the variance in the forward pass, "fan_out" in the backward pass.
         nonlinearity: name of the function that follows.
-        generator: of the random numbers.
+        generator: source of the random numbers.
 
     Raises:
         InvalidArgument: fewer than two axes, or another mode or function.
@@ -207,7 +207,7 @@ def kaiming_normal_(
 
 @_unrecorded
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """Make a matrix a random orthogonal one, times `gain`; of more axes, those after the first count as one.
+    """Make a matrix a random orthogonal one, times `gain`; with more axes, those after the first count as one.
 
     Returns the tensor. Raises InvalidArgument: fewer than two axes.
     """
@@ -225,13 +225,13 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 @_unrecorded
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Fill a matrix with numbers of a normal distribution, and in each column a part with 0. Returns the tensor.
+    """Fill a matrix with normally distributed numbers, and a part of each column with 0. Returns the tensor.
 
     Args:
         tensor: the matrix.
         sparsity: the part of each column that is 0.
         std: deviation of the others.
-        generator: of the random numbers.
+        generator: source of the random numbers.
 
     Raises:
         InvalidArgument: not a matrix.
@@ -246,7 +246,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 
 def _older(fill: Fill) -> Fill:
-    """A function by its name in older versions of torch."""
+    """A function under its name in older versions of torch."""
 
     @wraps(fill)
     def older(*args: Any, **how: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a step of training leaves free stays with the process, for the next step. Nothing in this module blocks."""
+"""Keeping the memory that a training step frees in the process, for the next step. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def keep_freed_memory() -> None:
 
     A step frees all of its arrays at its end. glibc gives them back to the kernel, unless it has seen that blocks of
     this size come and go; the next step then waits for the kernel to clear each page again. One block that is allocated
-    and freed, without being touched, lets it see that (mallopt(3), "M_MMAP_THRESHOLD"). Nothing changes where the user
-    has set MALLOC_TRIM_THRESHOLD_ or its relatives, nor with another C library.
+    and freed, without being touched, lets it see that (mallopt(3), "M_MMAP_THRESHOLD"). It has no effect if the user
+    has set MALLOC_TRIM_THRESHOLD_ or a related variable, or with another C library.
     """
-    with suppress(MemoryError):  # a limit of address space; it only costs time
+    with suppress(MemoryError):  # a limit of address space; without the block, steps are only slower
         np.empty(_LARGEST, np.uint8)

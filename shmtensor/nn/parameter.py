@@ -23,7 +23,7 @@ def _over(kind: type[Tensor], data: Any) -> Any:
 class Parameter(Tensor):
     """A tensor that a module registers when it is assigned to one of its attributes, and that requires gradients.
 
-    It shares its memory with `data`. `module.parameters()` gives it.
+    It shares its memory with `data`. `module.parameters()` yields it.
 
     Args:
         data: the tensor; None: one without elements.

@@ -29,7 +29,7 @@ def _stream(generator: Generator | None) -> np.random.RandomState:
 
 def _require_floats(name: str, a: Array) -> None:
     if a.dtype.kind not in "fV":
-        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type by to()")
+        raise DTypeError(f"{name} of a tensor of {a.dtype.name}; convert it to a floating-point type with to()")
 
 
 @operation(method=False, gradient=lambda g: zeros_like(g))
@@ -62,7 +62,7 @@ def binomial(xp: Module, count: Array, prob: Array, generator: Generator | None 
     Raises:
         DTypeError: tensors that are not floating-point, or of two types.
         InvalidArgument: a probability outside 0 to 1, a number of trials that is negative, NaN, or above 2**31 - 1;
-            shapes that do not go together.
+            incompatible shapes.
     """
     _require_floats("binomial", count)
     if count.dtype != prob.dtype:

@@ -111,7 +111,7 @@ def uniform_(
     other, each between the bounds, as in torch.
 
     Raises:
-        DTypeError: of a tensor that is not floating-point or complex, or bounds that are not numbers.
+        DTypeError: a tensor that is not floating-point or complex, or bounds that are not numbers.
         InvalidArgument: low above high, or bounds that are not finite.
         LayoutError: memory that is read-only here.
     """
@@ -142,7 +142,7 @@ def normal_(
 
     Raises:
         DTypeError: a tensor that is not floating-point or complex, or arguments that are not numbers.
-        InvalidArgument: a negative deviation, or shapes that do not go together.
+        InvalidArgument: a negative deviation, or incompatible shapes.
         LayoutError: memory that is read-only here.
     """
     _require_floats("normal_", t, "c")
@@ -261,7 +261,7 @@ def geometric_(xp: Module, t: Array, /, p: float, *, generator: Generator | None
     `Generator.geometric` is TH's, to go on). What an integer type cannot hold wraps around, as in C.
 
     Raises:
-        DTypeError: of a complex or bool tensor, or p that is not a number.
+        DTypeError: a complex or bool tensor, or p that is not a number.
         InvalidArgument: p not between 0 and 1, or so small that 1 - p is 1.
         LayoutError: memory that is read-only here.
     """
@@ -291,7 +291,7 @@ def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | 
         p: a number from 0 to 1, or a floating-point tensor of one for each element, which broadcasts to the shape of t.
 
     Raises:
-        DTypeError: of a complex tensor, or p that is not a number or tensor of a floating-point type.
+        DTypeError: a complex tensor, or p that is not a number or tensor of a floating-point type.
         InvalidArgument: p outside 0 to 1, or of a shape that does not broadcast.
         LayoutError: memory that is read-only here.
     """
@@ -344,7 +344,7 @@ def random_(xp: Module, t: Array, /, low: Any = None, high: Any = None, *, gener
     as in torch.
 
     Raises:
-        DTypeError: of a complex tensor, or bounds that are not integers.
+        DTypeError: a complex tensor, or bounds that are not integers.
         InvalidArgument: from at or above to, or outside the type.
         LayoutError: memory that is read-only here.
     """

@@ -24,7 +24,7 @@ _HERMITE: Final = 512
 """Hermite polynomials of higher degrees are NaN: most are above every float64."""
 _MOST: Final = 100_000
 """Largest degree of other polynomials."""
-RAISES: Final = "Raises DTypeError: complex numbers; InvalidArgument: shapes that do not go together."
+RAISES: Final = "Raises DTypeError: complex numbers; InvalidArgument: incompatible shapes."
 BOUNDED: Final = f"{RAISES[:-1]}, or a degree above {_MOST}."
 
 Next = Callable[[int, Array, Array, Array], Array]

@@ -1,8 +1,8 @@
 """Functions of neural networks: torch's `nn.functional`, with its names, arguments, defaults and gradients.
 
 Tensors are (samples, channels, ...) where a function has channels, and most functions take them without samples, too.
-Nothing in this package blocks, except what draws random numbers while another thread draws. The module of each function
-is imported at its first use. Type checkers read `__init__.pyi`, which tools/stubs.py makes of the rows.
+Nothing in this package blocks, except functions that draw random numbers while another thread draws. The module of each
+function is imported at its first use. Type checkers read `__init__.pyi`, which tools/stubs.py generates from the rows.
 """
 
 from __future__ import annotations

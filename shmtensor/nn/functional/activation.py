@@ -21,7 +21,7 @@ _GELU: Final = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def _placed(input: Tensor, compute: Callable[..., Tensor], *numbers: Any) -> Tensor:
-    """A function in place; returns the tensor. What its gradient needs is computed from a copy."""
+    """Apply a function in place; returns the tensor. The gradient is computed from a copy."""
     kept = input.clone() if input.requires_grad else input
     input.copy_(compute(kept, *numbers))
     return input
@@ -155,7 +155,8 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 def gelu(xp: Module, input: Array, *, approximate: str = "none") -> Array:
     """`x` times the normal distribution function of x; with `approximate="tanh"` a formula with tanh.
 
-    Raises InvalidArgument: another word; DTypeError: integers and complex numbers; MissingExtra: SciPy is absent.
+    Raises InvalidArgument: another `approximate`; DTypeError: integers and complex numbers; MissingExtra: SciPy is not
+        installed.
     """
     if approximate not in _GELU:
         raise InvalidArgument(f"gelu with approximate={approximate!r}; give 'none' or 'tanh'")
@@ -185,7 +186,7 @@ def softsign(input: Tensor) -> Tensor:
 
 @row(out=Out.COPIED, gradient=lambda g, input, lambd: derived(g, input, "softshrink", 1, (lambd,)))
 def softshrink(xp: Module, input: Array, lambd: float = 0.5) -> Array:
-    """X closer to 0 by `lambd`, and 0 where it was closer already.
+    """`x` moved by `lambd` towards 0, and 0 where |x| is at most `lambd`.
 
     Raises InvalidArgument: lambd below 0; DTypeError: integers and complex numbers.
     """
@@ -316,7 +317,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def _axis(name: str, dim: int | None, ndim: int, stacklevel: int) -> int:
-    """The axis that torch takes where none is given."""
+    """The axis that torch uses if none is given."""
     if dim is not None:
         return dim
     warnings.warn(f"{name} without dim takes axis 0 or 1 by the number of axes; give dim", stacklevel=stacklevel + 1)

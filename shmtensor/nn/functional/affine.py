@@ -53,7 +53,7 @@ def linear(xp: Module, input: Array, weight: Array, bias: Array | None = None) -
         (..., out), of the type of the arguments.
 
     Raises:
-        InvalidArgument: sizes that do not fit.
+        InvalidArgument: incompatible sizes.
         DTypeError: several types.
     """
     kind = input.dtype
@@ -132,7 +132,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         input2: (..., in2).
         weight: (out, in1, in2).
 
-    Raises InvalidArgument: sizes that do not fit.
+    Raises InvalidArgument: incompatible sizes.
     """
     require_same_type("bilinear", input1._array, input2._array, weight._array)
     if not input1.ndim or input1.shape[:-1] != input2.shape[:-1] or weight.shape[1:] != (

@@ -49,16 +49,16 @@ def scaled_dot_product_attention(
         query: (..., length, n).
         key: (..., size, n).
         value: (..., size, m).
-        attn_mask: added, or of bool: True takes part.
+        attn_mask: numbers that are added to the scores, or bool: False masks.
         dropout_p: probability with which a weight becomes 0.
-        is_causal: each place sees the ones before it, and itself.
+        is_causal: each position attends only to itself and to earlier ones.
         scale: default 1 / sqrt(n).
         enable_gqa: several heads (axis -3) of the query share one of key and value.
 
     Returns:
         (..., length, m).
 
-    Raises InvalidArgument: shapes that do not fit, or a mask with is_causal.
+    Raises InvalidArgument: incompatible shapes, or a mask with is_causal.
     """
     if attn_mask is not None and is_causal:
         raise InvalidArgument("scaled_dot_product_attention with attn_mask and is_causal; give one of them")
@@ -105,7 +105,7 @@ def _projected(
 
 
 def _added(mask: Tensor | None, dtype: Any) -> Tensor | None:
-    """A mask of numbers to be added; of bool, where True does not take part."""
+    """A mask as numbers that are added to scores; True in a bool mask excludes."""
     if mask is None or mask.dtype.is_floating_point:
         return mask
     if mask.dtype.name != "bool":
@@ -155,33 +155,33 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of several heads, each of which sees its part of the projected embeddings.
+    """Attention of several heads, each over its part of the projected embeddings.
 
     Args:
         query: (length, batch, embedding), or without batch.
         key, value: (size, batch, their embeddings).
         embed_dim_to_check: size of the embedding.
-        num_heads: which divides it.
+        num_heads: number of heads, which divides `embed_dim_to_check`.
         in_proj_weight, in_proj_bias: (3 * embedding, embedding), (3 * embedding): weights of query, key and value.
-        bias_k, bias_v: one more key and value.
-        add_zero_attn: one more key and value, of zeros.
+        bias_k, bias_v: an additional key and value.
+        add_zero_attn: add a key and a value of zeros.
         dropout_p: probability with which a weight becomes 0, in training.
         out_proj_weight, out_proj_bias: weights of the result.
-        training: whether there is dropout.
-        key_padding_mask: (batch, size): True, or -inf, for keys that do not take part.
-        need_weights: give the weights, too.
-        attn_mask: (length, size) or (batch * heads, length, size): the same for places.
-        use_separate_proj_weight: take q_proj_weight, k_proj_weight and v_proj_weight.
+        training: whether dropout is applied.
+        key_padding_mask: (batch, size): True, or -inf, for keys that are ignored.
+        need_weights: return the weights, too.
+        attn_mask: (length, size) or (batch * heads, length, size): the same for pairs of positions.
+        use_separate_proj_weight: use q_proj_weight, k_proj_weight and v_proj_weight.
         static_k, static_v: keys and values that are projected already, (batch * heads, size, head).
-        average_attn_weights: give the mean of the heads' weights.
-        is_causal: says that `attn_mask` is the causal one, which then need not be read.
+        average_attn_weights: return the mean of the heads' weights.
+        is_causal: declares that `attn_mask` is the causal mask, which then is not read.
 
     Returns:
-        The result (length, batch, embedding), and the weights (batch, length, size), with heads behind the batch if
-        they are not averaged; None if they are not wanted.
+        The result (length, batch, embedding), and the weights (batch, length, size), with heads after the batch if they
+        are not averaged; None without need_weights.
 
     Raises:
-        InvalidArgument: shapes that do not fit; is_causal without a mask.
+        InvalidArgument: incompatible shapes; is_causal without a mask.
         DTypeError: masks of integers.
     """
     if is_causal and attn_mask is None:

@@ -17,13 +17,13 @@ from .windows import Windows
 
 
 def _divisors(w: Windows, sizes: tuple[int, ...], counts_edges: bool, divisor: int | None, padding: Any) -> Any:
-    """By what the sum of each window is divided: a number, or an array of the windows."""
+    """The divisor of the sum of each window: a number, or an array with one for each window."""
     if divisor is not None:
         return divisor
     parts = []
     for n, m, k, s, (p, _), own in zip(sizes, w.counts(sizes), w.size, w.stride, w.edges, padding, strict=True):
         first = np.arange(m) * s - p
-        end = np.minimum(first + k, n + own)  # what ceil_mode added counts never
+        end = np.minimum(first + k, n + own)  # elements that ceil_mode added never count
         if not counts_edges:
             first, end = np.maximum(first, 0), np.minimum(end, n)
         parts.append(end - first)
@@ -57,7 +57,7 @@ def _average(xp: Module, input: Array, windows: Any, divisors: Any) -> Array:
 
 @hidden(name="average_back", gradient={"output": lambda g, windows, divisors: _average(g, windows, divisors)})
 def _average_back(xp: Module, output: Array, sizes: Any, windows: Any, divisors: Any) -> Array:
-    """The sum of the windows' means, divided, at all elements of each window."""
+    """For each element, the sum over its windows of their gradients, divided."""
     w: Windows = windows
     shares = output.astype(computing_type(xp, output), copy=False)
     shares = shares / np.asarray(divisors, shares.real.dtype)
@@ -99,7 +99,7 @@ def avg_pool1d(
 
     Args:
         input: (samples, channels, n), or without samples.
-        kernel_size: of the windows.
+        kernel_size: size of the windows.
         stride: step of the windows; default their size.
         padding: zeros on both sides; at most half of the size.
         ceil_mode: windows that reach beyond the end count, too.
@@ -123,7 +123,7 @@ def avg_pool2d(
     """The mean of each window of the last two axes; as `avg_pool1d`.
 
     Args:
-        divisor_override: by what sums are divided, in place of the number of elements.
+        divisor_override: divisor of the sums, in place of the number of elements.
     """
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -142,7 +142,7 @@ def avg_pool3d(
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-# -- of windows between given bounds -----------------------------------------------------------------------------------
+# -- windows between given bounds -----------------------------------------------------------------------------------
 
 
 @hidden(
@@ -155,7 +155,7 @@ def _average_spans(xp: Module, input: Array, spans: Any) -> Array:
     for i, (first, end) in enumerate(spans):
         axis = i - len(spans)
         edge = [(0, 0)] * made.ndim
-        edge[axis] = (0, 1)  # reduceat wants indices below the size
+        edge[axis] = (0, 1)  # reduceat requires indices below the size
         bounds = np.stack([first, end], 1).reshape(-1)
         part = tuple([slice(None)] * (made.ndim + axis) + [slice(None, None, 2)])
         made = np.add.reduceat(np.pad(made, edge), bounds, axis)[part] if bounds.size else made[..., :0]
@@ -179,13 +179,13 @@ def _spans_back(xp: Module, output: Array, sizes: Any, spans: Any) -> Array:
 def _adaptive_avg(rank: int, input: Tensor, output_size: Any) -> Tensor:
     wanted = adaptive_sizes(f"adaptive_avg_pool{rank}d", input, output_size, rank)
     if not input.dtype.is_floating_point:
-        raise DTypeError(f"adaptive_avg_pool{rank}d of a tensor of {input.dtype.name}; convert it by to()")
+        raise DTypeError(f"adaptive_avg_pool{rank}d of a tensor of {input.dtype.name}; convert it with to()")
     return _average_spans(input, tuple(spans(input.shape[-rank:], wanted)))
 
 
 @function
 def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean of each of so many windows, nearly equal, over the last axis.
+    """The means of `output_size` windows of nearly equal size over the last axis.
 
     Args:
         output_size: number of windows; None: as many as elements.
@@ -219,7 +219,7 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
 
 @function
 def lp_pool1d(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
-    """The sum of the elements of each window to the power `norm_type`, to the power 1 / norm_type; as `avg_pool1d`."""
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window; arguments as for `avg_pool1d`."""
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 

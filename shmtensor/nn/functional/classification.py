@@ -17,7 +17,7 @@ from .rows import as_type, computing_type, function, hidden, reduction_of, requi
 
 
 class _Picked:
-    """The elements of the wanted classes, and how much each of them counts.
+    """The elements of the target classes, and their weights.
 
     Attributes:
         counts: which of them are not ignored; None: all.
@@ -57,7 +57,7 @@ class _Picked:
         return np.where(self.shares == 0, 0, values * self.shares)
 
     def reduced(self, values: Array, reduction: str) -> Array:
-        """The loss, of its elements."""
+        """Reduce the loss of each element."""
         values = self.weighed(values)
         if reduction == "none":
             return values
@@ -66,7 +66,7 @@ class _Picked:
         return np.asarray(found) if isinstance(found, np.generic) else found
 
     def spread(self, output: Array, reduction: str) -> Array:
-        """The gradient of each element, of the gradient of the loss."""
+        """The gradient of each element, from the gradient of the loss."""
         if reduction == "mean":
             output = output / output.dtype.type(self.total)
         if self.shares is None:
@@ -107,7 +107,7 @@ def _require(name: str, input: Array, target: Array, weight: Array | None) -> No
     },
 )
 def _nll(xp: Module, input: Array, target: Array, weight: Array | None, ignored: int, reduction: str) -> Array:
-    """The negative element of each wanted class."""
+    """The negative element of each target class."""
     _require("nll_loss", input, target, weight)
     picked = _Picked(xp, input.shape, target, weight, ignored)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -122,7 +122,7 @@ def _nll(xp: Module, input: Array, target: Array, weight: Array | None, ignored:
 def _nll_back(
     xp: Module, output: Array, shape: Any, target: Array, weight: Array | None, ignored: int, reduction: str
 ) -> Array:
-    """The gradient of `nll_loss` for its input."""
+    """The gradient of `nll_loss` with respect to its input."""
     picked = _Picked(xp, shape, target, weight, ignored)
     made = xp.zeros(shape, output.dtype)
     made[picked.index] = -picked.spread(output, reduction)
@@ -139,19 +139,19 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative log-probability of the wanted classes, weighed.
+    """The weighted negative log-probability of the target classes.
 
     Args:
         input: log-probabilities (samples, classes, ...), or (classes).
-        target: the wanted classes (samples, ...), integers.
-        weight: of each class.
-        size_average, reduce: older words for `reduction`.
-        ignore_index: a target that counts nothing.
+        target: the target classes (samples, ...), integers.
+        weight: weight of each class.
+        size_average, reduce: older forms of `reduction`.
+        ignore_index: a target that is ignored.
         reduction: "mean" (divided by the sum of the weights), "sum" or "none".
 
     Raises:
-        InvalidArgument: shapes that do not fit, or another reduction.
-        IndexOutOfRange: a target that is no class.
+        InvalidArgument: incompatible shapes, or another reduction.
+        IndexOutOfRange: a target that is not a class.
         DTypeError: an input that is not floating-point, or a target that is not integer.
     """
     reduction = reduction_of(reduction, size_average, reduce)
@@ -213,7 +213,7 @@ def _entropy_back(
     ignored: int,
     reduction: str,
 ) -> Array:
-    """The gradient of `cross_entropy` for its input, whose softmax is given."""
+    """The gradient of `cross_entropy` with respect to its input, from the softmax of the input."""
     if weight is None and ignored < 0 and type(input) is np.ndarray:
         found = softmax_entropy_back(probabilities, target, np.asarray(output, order="C"), reduction)
         if found is not None:
@@ -228,7 +228,7 @@ def _entropy_back(
 
 @hidden(name="entropy_shares")
 def _shares(xp: Module, input: Array, target: Array, weight: Array | None, ignored: int, reduction: str) -> Array:
-    """How much each element counts in `cross_entropy`."""
+    """The weight of each element in `cross_entropy`."""
     picked = _Picked(xp, input.shape, target, weight, ignored)
     return np.broadcast_to(picked.spread(xp.ones((), input.dtype), reduction), target.shape).copy()
 
@@ -274,7 +274,7 @@ def _soft_cross_entropy(
 def _smooth_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, ignored: int, reduction: str, label_smoothing: float
 ) -> Tensor:
-    """The cross-entropy of classes, a part of which belongs to all classes alike."""
+    """The cross-entropy of classes with label smoothing."""
     axis = min(input.ndim - 1, 1)
     found = log_softmax(input, axis)
     sharp = _nll(found, target, weight, ignored, reduction)
@@ -299,20 +299,20 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The cross-entropy of logits and wanted classes, or their probabilities.
+    """The cross-entropy of logits and target classes, or their probabilities.
 
     Args:
         input: logits (samples, classes, ...), or (classes).
-        target: the wanted classes (samples, ...), integers; or probabilities of the shape of the input.
-        weight: of each class.
-        size_average, reduce: older words for `reduction`.
-        ignore_index: a target that counts nothing.
+        target: the target classes (samples, ...), integers; or probabilities of the shape of the input.
+        weight: weight of each class.
+        size_average, reduce: older forms of `reduction`.
+        ignore_index: a target that is ignored.
         reduction: "mean" (of classes divided by the sum of their weights), "sum" or "none".
-        label_smoothing: what part of the target belongs to all classes alike, from 0 to 1.
+        label_smoothing: the part of the target that is spread evenly over all classes, from 0 to 1.
 
     Raises:
-        InvalidArgument: shapes that do not fit, another reduction, or another label_smoothing.
-        IndexOutOfRange: a target that is no class.
+        InvalidArgument: incompatible shapes, another reduction, or another label_smoothing.
+        IndexOutOfRange: a target that is not a class.
         DTypeError: an input that is not floating-point, or a target of another type.
     """
     reduction = reduction_of(reduction, size_average, reduce)
@@ -344,9 +344,9 @@ def linear_cross_entropy(
     Args:
         input: (..., in).
         linear_weight: (classes, ..., in).
-        target, weight, reduction, label_smoothing: as of `cross_entropy`.
+        target, weight, reduction, label_smoothing: as for `cross_entropy`.
         linear_bias: of the shape of the weights without their last axis.
-        ignore_index: as of `cross_entropy`; default -100.
+        ignore_index: as for `cross_entropy`; default -100.
         options: has no effect: logits are computed all at once.
 
     Raises as `linear` and `cross_entropy`.

@@ -1,8 +1,8 @@
 """Convolutions (cross-correlations, as in torch) of one to three axes, and their transposes.
 
 Windows are gathered into matrices, and BLAS multiplies these. Three rows are enough for all gradients of any order: the
-convolution, the transposed one, which is its gradient for the input, and its gradient for the weights. Nothing in this
-module blocks.
+convolution, the transposed convolution, which is the gradient with respect to the input, and the gradient with respect
+to the weights. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def _wide(xp: Module, *arrays: Array) -> list[Array]:
 
 
 def _stack(x: Array, rank: int) -> Array:
-    """With an axis of samples."""
+    """The array with an axis of samples."""
     return x if x.ndim == rank + 2 else x[None]
 
 
 def _at_a_time(w: Windows, channels: int, count: Sequence[int], itemsize: int) -> int:
-    """The windows of how many samples are gathered at once."""
+    """The number of samples whose windows are gathered at once."""
     return max(1, _LIMIT // max(1, channels * math.prod(w.size) * math.prod(count) * itemsize))
 
 
@@ -267,7 +267,7 @@ def conv1d(
         (samples, out, windows).
 
     Raises:
-        InvalidArgument: shapes that do not fit, or numbers that are too small.
+        InvalidArgument: incompatible shapes, or numbers that are too small.
         DTypeError: several types.
     """
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
@@ -283,7 +283,7 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The cross-correlation of the last two axes; arguments, result and errors as of `conv1d`, numbers also by axis."""
+    """The cross-correlation of the last two axes; arguments and result as for `conv1d`, numbers also by axis."""
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -297,7 +297,7 @@ def conv3d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The cross-correlation of the last three axes; arguments, result and errors as of `conv2d`."""
+    """The cross-correlation of the last three axes; arguments, result and errors as for `conv2d`."""
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -312,17 +312,17 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """The transpose of `conv1d`: what the gradient of its input is for a gradient of its result.
+    """The transpose of `conv1d`: it maps a gradient of the result of `conv1d` to that of its input.
 
     Args:
         input: (samples, channels, n), or without samples.
         weight: (channels, out / groups, size).
         bias: (out).
-        stride, padding, groups, dilation: as of `conv1d`.
-        output_padding: how much longer the result is, where several sizes are possible.
+        stride, padding, groups, dilation: as for `conv1d`.
+        output_padding: added to the size of the result, if several sizes are possible.
 
     Raises:
-        InvalidArgument: shapes that do not fit, or numbers that are too small or large.
+        InvalidArgument: incompatible shapes, or numbers that are too small or large.
         DTypeError: several types.
     """
     return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -339,7 +339,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """The transpose of `conv2d`; arguments and errors as of `conv_transpose1d`, numbers also by axis."""
+    """The transpose of `conv2d`; arguments and errors as for `conv_transpose1d`, numbers also by axis."""
     return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -354,7 +354,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """The transpose of `conv3d`; arguments and errors as of `conv_transpose2d`."""
+    """The transpose of `conv3d`; arguments and errors as for `conv_transpose2d`."""
     return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -17,7 +17,7 @@ from .rows import function, hidden, reduced
 
 
 class _Paths:
-    """The labels of each sample with blanks between them, and what may follow what.
+    """The labels of each sample with blanks between them, and the allowed transitions.
 
     Attributes:
         labels: (samples, 2 * longest + 1).
@@ -57,7 +57,7 @@ def _shifted(a: Array, count: int) -> Array:
 
 
 def _forward(found: Array, paths: _Paths) -> Array:
-    """The logarithm of the probability to come to each place by each time."""
+    """The logarithm of the probability of reaching each place at each time."""
     made = np.full_like(found, -np.inf)
     made[0, :, :2] = found[0, :, :2]
     made[0, paths.ends == 0, 1:] = -np.inf
@@ -69,7 +69,7 @@ def _forward(found: Array, paths: _Paths) -> Array:
 
 
 def _backward(found: Array, paths: _Paths) -> Iterator[tuple[int, Array]]:
-    """For each time, from the last: the logarithm of the probability to come from each place to the end."""
+    """For each time, from the last: the logarithm of the probability of reaching the end from each place."""
     samples, places = paths.labels.shape
     at = np.arange(places)
     ends = (at == paths.ends[:, None]) | (at == paths.ends[:, None] - 1)
@@ -113,7 +113,7 @@ def _ctc(xp: Module, log_probs: Array, targets: Array, lengths: Array, target_le
 def _ctc_back(
     xp: Module, output: Array, log_probs: Array, targets: Array, lengths: Array, target_lengths: Array, blank: int
 ) -> Array:
-    """The gradient for what log_softmax made the log-probabilities of, as torch has it."""
+    """The gradient with respect to the input of log_softmax, as in torch."""
     paths = _Paths(targets, lengths, target_lengths, blank)
     samples = xp.arange(len(paths.ends))[:, None]
     with np.errstate(all="ignore"):
@@ -147,9 +147,9 @@ def ctc_loss(
 
     Args:
         log_probs: log-probabilities (time, samples, classes), or without samples.
-        targets: labels (samples, longest), or all one after the other.
-        input_lengths, target_lengths: of each sample.
-        blank: the class that is no label.
+        targets: labels (samples, longest), or the concatenated labels of all samples.
+        input_lengths, target_lengths: lengths of each sample.
+        blank: the class that is not a label.
         reduction: "mean" (of losses divided by the lengths of their targets), "sum" or "none".
         zero_infinity: losses that are infinite, and their gradients, are 0.
 

@@ -22,7 +22,7 @@ _ROOT: Final = math.sqrt(0.5)
 _DENSITY: Final = 1 / math.sqrt(2 * math.pi)
 _GELU: Final = (math.sqrt(2 / math.pi), 0.044715)
 _SIXTH: Final = float(np.float32(1 / 6))
-"""The slope of hardsigmoid, rounded as in torch, with whose gradients in float64 ours are equal to 1e-10."""
+"""The slope of hardsigmoid, rounded as in torch, so that gradients in float64 agree with torch's to 1e-10."""
 Formula = Callable[..., Any]
 
 
@@ -66,7 +66,7 @@ def _normal(x: Array) -> Array:
 
 
 def _gelu_tanh(x: Array) -> tuple[Array, Array, Array]:
-    """The hyperbolic tangent in the approximation, 1 less its square, and the derivative of its argument."""
+    """The hyperbolic tangent in the approximation, 1 minus its square, and the derivative of its argument."""
     factor, cubic = _GELU
     t = np.tanh(factor * (x + cubic * x * x * x))
     return t, 1 - t * t, factor * (1 + 3 * cubic * x * x)

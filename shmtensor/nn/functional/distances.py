@@ -13,7 +13,7 @@ from .rows import function
 
 @function
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """The p-norm of `x1 - x2 + eps` along the last axis. Raises InvalidArgument: shapes that do not go together."""
+    """The p-norm of `x1 - x2 + eps` along the last axis. Raises InvalidArgument: incompatible shapes."""
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)
 
 
@@ -22,9 +22,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """The cosine of the angle between vectors along an axis: their product, divided by their norms.
 
     Args:
-        eps: norms are not smaller.
+        eps: lower bound of norms.
 
-    Raises InvalidArgument: shapes that do not go together; IndexOutOfRange: no such axis.
+    Raises InvalidArgument: incompatible shapes; IndexOutOfRange: no such axis.
     """
     if x1.shape != x2.shape:
         x1, x2 = broadcast_arrays(x1, x2)
@@ -38,7 +38,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, o
     """Vectors along an axis divided by their p-norm.
 
     Args:
-        eps: norms are not smaller.
+        eps: lower bound of norms.
 
     Raises IndexOutOfRange: no such axis.
     """

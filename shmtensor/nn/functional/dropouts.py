@@ -12,7 +12,7 @@ from ...random.distributions import bernoulli_
 from .rows import function
 
 _SELU = 1.7580993408473766
-"""What the smallest value of SELU is, without its sign."""
+"""The absolute value of the smallest value of SELU."""
 
 
 def _require_probability(name: str, p: float) -> None:
@@ -21,7 +21,7 @@ def _require_probability(name: str, p: float) -> None:
 
 
 def _kept(input: Tensor, p: float, by_channel: bool) -> Tensor:
-    """1 for what is kept, 0 for what is dropped."""
+    """1 for elements that are kept, 0 for dropped ones."""
     shape = (*input.shape[:2], *[1] * (input.ndim - 2)) if by_channel else input.shape
     kind = input.dtype.to_real if input.dtype.is_complex else input.dtype
     return bernoulli_(empty(shape, dtype=kind() if callable(kind) else kind), 1 - p)
@@ -52,7 +52,7 @@ def _alpha_dropped(name: str, input: Tensor, p: float, training: bool, inplace: 
 
 @function
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element becomes 0 with probability `p`, and is divided by 1 - p otherwise; without `training` nothing.
+    """Each element becomes 0 with probability `p`, else it is divided by 1 - p; without `training`, no change.
 
     Raises InvalidArgument: p that is not a probability.
     """

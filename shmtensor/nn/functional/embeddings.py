@@ -14,7 +14,7 @@ from .rows import function, hidden, row, sums_at
 
 
 def _require_indices(name: str, at: Array, size: int) -> None:
-    """Refuse what is no index of a row. Raises DTypeError, IndexOutOfRange."""
+    """Check indices of rows. Raises DTypeError, IndexOutOfRange."""
     if at.dtype.kind not in "iu":
         raise DTypeError(f"{name} with indices of {at.dtype.name}; give int64 or int32")
     if at.size and not (at.min() >= 0 and at.max() < size):
@@ -71,7 +71,7 @@ def _look_back(xp: Module, output: Array, at: Array, size: int, ignored: int, by
 
 @hidden(name="embedding_factors")
 def _factors(xp: Module, at: Array, like: Array, ignored: int, by_frequency: bool) -> Array:
-    """How much each index counts: 0 if it is ignored, else 1, or 1 divided by how often it is there."""
+    """The factor of each index: 0 if it is ignored, else 1, or 1 divided by how often it occurs."""
     made = (at != ignored).astype(like.dtype)
     if by_frequency and at.size:
         made = made / np.bincount(at.reshape(-1))[at]
@@ -80,13 +80,13 @@ def _factors(xp: Module, at: Array, like: Array, ignored: int, by_frequency: boo
 
 @hidden(name="counts_of_indices")
 def _counts(xp: Module, at: Array) -> Array:
-    """How often each index is there."""
+    """How often each index occurs."""
     return np.bincount(at)[at] if at.size else at.copy()
 
 
 @hidden(name="renormalized_rows", result=Result.SAME)
 def _renormalize(xp: Module, weight: Array, at: Array, max_norm: float, norm_type: float) -> None:
-    """Rows whose norm is larger get that norm, in place."""
+    """Scale rows with a larger norm to `max_norm`, in place."""
     used = np.unique(at)
     _require_indices("embedding", used, weight.shape[0])
     rows = weight[used]
@@ -125,8 +125,8 @@ def embedding(
         input: indices, integers of any shape.
         weight: the table, (rows, n).
         padding_idx: a row that gets no gradient.
-        max_norm: rows that are used are shortened to this norm first, in place.
-        norm_type: of these norms.
+        max_norm: rows that are used and have a larger norm are scaled to this norm first, in place.
+        norm_type: order of these norms.
         scale_grad_by_freq: divide the gradient of a row by how often it is used.
         sparse: the gradient of the table is a `SparseGradient`.
 
@@ -201,7 +201,7 @@ def embedding_bag(
         input: indices, (bags, size), or (n) with offsets.
         weight: the table, (rows, n).
         offsets: where each bag begins.
-        max_norm, norm_type, scale_grad_by_freq, sparse: as of `embedding`.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as for `embedding`.
         mode: "sum", "mean" or "max"; an empty bag gives 0.
         per_sample_weights: a factor for each index; only with "sum".
         include_last_offset: the last offset is the end of the last bag.
@@ -245,7 +245,7 @@ def one_hot(xp: Module, input: Array, num_classes: int = -1) -> Array:
     """1 at the class of each element, in a new last axis, and 0 elsewhere; of int64.
 
     Args:
-        num_classes: default: the largest class, and one more.
+        num_classes: default: the largest class + 1.
 
     Raises:
         InvalidArgument: a class below 0 or not below num_classes; no elements and no num_classes.

@@ -17,7 +17,7 @@ from .rows import each_axis, function, hidden
 
 
 def _starts(samples: Array, n: int, m: int, size: int) -> Array:
-    """Where the windows of each plane begin."""
+    """The starts of the windows in each plane."""
     made = np.full((*samples.shape, m), n - size, np.int64)
     if m > 1:
         step = (n - size) / (m - 1)
@@ -94,11 +94,11 @@ def fractional_max_pool2d(
 
     Args:
         input: (samples, channels, ...), or without samples.
-        kernel_size: of the windows.
-        output_size: sizes of the result; or
-        output_ratio: how large they are in comparison.
-        return_indices: give also where the elements are.
-        _random_samples: numbers from 0 to 1, (samples, channels, 2), that decide.
+        kernel_size: size of the windows.
+        output_size: sizes of the result; give this or `output_ratio`.
+        output_ratio: sizes of the result as parts of those of the input.
+        return_indices: return the indices of the elements, too.
+        _random_samples: numbers from 0 to 1, (samples, channels, 2), that determine the windows.
 
     Raises InvalidArgument: other shapes, or windows that do not fit.
     """
@@ -131,11 +131,11 @@ def fractional_max_pool3d(
 
     Args:
         input: (samples, channels, ...), or without samples.
-        kernel_size: of the windows.
-        output_size: sizes of the result; or
-        output_ratio: how large they are in comparison.
-        return_indices: give also where the elements are.
-        _random_samples: numbers from 0 to 1, (samples, channels, 3), that decide.
+        kernel_size: size of the windows.
+        output_size: sizes of the result; give this or `output_ratio`.
+        output_ratio: sizes of the result as parts of those of the input.
+        return_indices: return the indices of the elements, too.
+        _random_samples: numbers from 0 to 1, (samples, channels, 3), that determine the windows.
 
     Raises InvalidArgument: other shapes, or windows that do not fit.
     """

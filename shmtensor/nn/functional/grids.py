@@ -1,4 +1,4 @@
-"""Elements of images and volumes at places of a grid. Nothing in this module blocks."""
+"""Images and volumes sampled at the positions of a grid. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def _index(xp: Module, first: Array, *others: Array, sizes: Any) -> tuple[Array,
 
 @hidden(name="at_place", gradient={"values": lambda g: g, "place": lambda g, place: zeros_like(place)})
 def _at_place(xp: Module, values: Array, place: Array) -> Array:
-    """The values, which the place changes in steps."""
+    """The values; their gradient with respect to the place is 0."""
     return values.copy()
 
 
 def _elements(planes: Tensor, places: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """(samples, channels, places) at whole places, 0 outside."""
+    """(samples, channels, places) at integer places, 0 outside."""
     found: Any = _index(*[one.detach() for one in places], sizes=tuple(sizes))
     at, inside = found
     samples, channels = planes.shape[:2]
@@ -116,13 +116,13 @@ def grid_sample(
         input: (samples, channels, height, width), or with a depth before.
         grid: (samples, height, width, 2), or with a depth before and 3: coordinates (x, y, z), from -1 to 1.
         mode: "bilinear", "nearest", or "bicubic" of images.
-        padding_mode: outside are "zeros", or the elements at the "border", or their "reflection".
-        align_corners: -1 and 1 are the middle of the outer elements; otherwise their outer edges.
+        padding_mode: values outside: "zeros", the elements at the "border", or their "reflection".
+        align_corners: -1 and 1 are the centers of the outer elements; otherwise their outer edges.
 
     Returns:
         (samples, channels, height, width) of the grid.
 
-    Raises InvalidArgument: other shapes, or other words.
+    Raises InvalidArgument: other shapes or modes.
     """
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != rank + 2 or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
@@ -148,12 +148,12 @@ def grid_sample(
 
 @function
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The grid for `grid_sample` that affine maps give.
+    """The grid of affine maps, for `grid_sample`.
 
     Args:
         theta: the maps, (samples, 2, 3) or (samples, 3, 4).
         size: of the images or volumes: (samples, channels, height, width), or with a depth before.
-        align_corners: as of `grid_sample`.
+        align_corners: as for `grid_sample`.
 
     Raises InvalidArgument: other shapes.
     """

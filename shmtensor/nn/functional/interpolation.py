@@ -1,4 +1,4 @@
-"""Tensors of other sizes: their elements interpolated along the last axes. Nothing in this module blocks."""
+"""Resizing: interpolation along the last axes. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _step(n: int, m: int, factor: float | None, align: bool) -> float:
 
 
 def _nearest(n: int, m: int, factor: float | None, exact: bool) -> tuple[Any, Any]:
-    step = np.float32(_step(n, m, factor, False))  # as torch, whose rounding this is
+    step = np.float32(_step(n, m, factor, False))  # float32, to round as torch does
     at = np.floor((np.arange(m, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step).astype(np.int64)
     if not exact and m == 2 * n:
         at = np.arange(m) // 2
@@ -82,7 +82,7 @@ def _linear(n: int, m: int, factor: float | None, align: bool) -> tuple[Any, Any
 
 
 def cubic_weights(part: Any, a: float = -0.75) -> list[Any]:
-    """Weights of the four elements around a place, which is behind the second by a part of the distance."""
+    """Weights of the four elements around a place that lies `part` of the distance after the second."""
 
     def near(x: Any) -> Any:
         return ((a + 2) * x - (a + 3)) * x * x + 1
@@ -102,7 +102,7 @@ def _cubic(n: int, m: int, factor: float | None, align: bool) -> tuple[Any, Any]
 
 
 def _smooth(n: int, m: int, factor: float | None, align: bool, cubic: bool) -> tuple[Any, Any]:
-    """With weights over more elements where there are fewer results."""
+    """Weights over more elements if there are fewer results."""
     step = _step(n, m, factor, align)
     delta = 0.0 if align else 0.5
     reach = (2 if cubic else 1) * max(step, 1.0)
@@ -163,16 +163,16 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """The tensor in other sizes.
+    """The tensor interpolated to other sizes of its last axes.
 
     Args:
         input: (samples, channels, ...), with one to three sizes.
-        size: sizes of the result; or
-        scale_factor: how much larger they are, one number or one for each.
+        size: sizes of the result.
+        scale_factor: factor of the sizes, one number or one for each; give this or `size`.
         mode: "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area" (means).
-        align_corners: the first and last elements stay where they are; for the modes that are linear or cubic.
-        recompute_scale_factor: compute with the factor that the sizes have.
-        antialias: with weights over more elements for smaller sizes; for "bilinear" and "bicubic".
+        align_corners: the first and last elements keep their places; for linear and cubic modes.
+        recompute_scale_factor: compute the factor again from the sizes.
+        antialias: use weights over more elements for smaller sizes; for "bilinear" and "bicubic".
 
     Raises InvalidArgument: other sizes or another mode.
     """

@@ -28,7 +28,7 @@ def _apart(name: str, input: Tensor, target: Tensor) -> Tensor:
 
 
 def _weighed(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    """A loss times weights; the mean is over their sum."""
+    """A loss times weights; a mean is divided by their sum."""
     if weight is None:
         return reduced(loss, reduction)
     loss = loss * weight
@@ -49,11 +49,11 @@ def mse_loss(
     """The square of the difference.
 
     Args:
-        size_average, reduce: older words for `reduction`.
+        size_average, reduce: older forms of `reduction`.
         reduction: "mean", "sum" or "none".
-        weight: how much each element counts; a mean is divided by their sum.
+        weight: weight of each element; a mean is divided by the sum of the weights.
 
-    Raises InvalidArgument: shapes that do not go together, or another reduction.
+    Raises InvalidArgument: incompatible shapes, or another reduction.
     """
     loss = _apart("mse_loss", input, target).square()
     return _weighed(loss, weight, reduction_of(reduction, size_average, reduce))
@@ -68,14 +68,14 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """The absolute value of the difference; arguments and errors as of `mse_loss`."""
+    """The absolute value of the difference; arguments and errors as for `mse_loss`."""
     loss = _apart("l1_loss", input, target).abs()
     return _weighed(loss, weight, reduction_of(reduction, size_average, reduce))
 
 
 @hidden(name="smooth_l1_loss", gradient=lambda g, d, beta: derived(g, d, "smooth_l1_loss", 1, (beta,)))
 def _smooth_l1(xp: Module, d: Array, beta: float) -> Array:
-    """Half the square divided by beta where it is below beta, else the absolute value less beta / 2."""
+    """Half the square divided by beta if the absolute value is below beta, else that value minus beta / 2."""
     return value(xp, "smooth_l1_loss", 0, d, beta)
 
 
@@ -88,9 +88,9 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """Half the square of the difference divided by `beta`, and from there on its absolute value less beta / 2.
+    """Half the square of the difference divided by `beta`; from `beta` on, its absolute value minus beta / 2.
 
-    Raises InvalidArgument: beta below 0, shapes that do not go together, or another reduction.
+    Raises InvalidArgument: beta below 0, incompatible shapes, or another reduction.
     """
     if beta < 0:
         raise InvalidArgument(f"smooth_l1_loss with beta {beta}; give 0 or more")
@@ -108,20 +108,20 @@ def _huber(xp: Module, d: Array, delta: float) -> Array:
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
-    """Half the square of the difference up to `delta`, and from there on delta * (|difference| - delta / 2).
+    """Half the square of the difference up to `delta`; beyond, delta * (|difference| - delta / 2).
 
-    Raises InvalidArgument: delta not above 0, shapes that do not go together, or another reduction.
+    Raises InvalidArgument: delta not above 0, incompatible shapes, or another reduction.
     """
     if delta <= 0:
         raise InvalidArgument(f"huber_loss with delta {delta}; give a number above 0")
     return _weighed(_huber(_apart("huber_loss", input, target), delta), weight, reduction)
 
 
-# -- of probabilities --------------------------------------------------------------------------------------------------
+# -- probabilities --------------------------------------------------------------------------------------------------
 
 
 _LEAST: Final = float(np.float32(1e-12))
-"""What the gradient of binary_cross_entropy divides by at least; torch has it in float32."""
+"""Lower bound of the divisor in the gradient of binary_cross_entropy; a float32, as in torch."""
 
 
 @hidden(
@@ -150,13 +150,13 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The cross-entropy of probabilities of two classes; logarithms are -100 at least.
+    """The cross-entropy of probabilities of two classes; logarithms are at least -100.
 
     Args:
         input: probabilities.
-        target: wanted probabilities, of the same shape.
-        weight: how much each element counts.
-        size_average, reduce: older words for `reduction`.
+        target: target probabilities, of the same shape.
+        weight: weight of each element.
+        size_average, reduce: older forms of `reduction`.
         reduction: "mean", "sum" or "none".
 
     Raises InvalidArgument: other shapes, numbers that are not probabilities, or another reduction.
@@ -181,11 +181,11 @@ def binary_cross_entropy_with_logits(
 
     Args:
         input: logits.
-        target: wanted probabilities, of the same shape.
-        weight: how much each element counts.
-        size_average, reduce: older words for `reduction`.
+        target: target probabilities, of the same shape.
+        weight: weight of each element.
+        size_average, reduce: older forms of `reduction`.
         reduction: "mean", "sum" or "none".
-        pos_weight: how much the target's class counts.
+        pos_weight: weight of positive targets.
 
     Raises InvalidArgument: other shapes, or another reduction.
     """
@@ -214,17 +214,17 @@ def kl_div(
     Args:
         input: log-probabilities.
         target: probabilities, or with `log_target` their logarithms.
-        size_average, reduce: older words for `reduction`.
+        size_average, reduce: older forms of `reduction`.
         reduction: "batchmean" (the sum divided by the samples), "mean", "sum" or "none".
 
-    Raises InvalidArgument: shapes that do not go together, or another reduction.
+    Raises InvalidArgument: incompatible shapes, or another reduction.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
     if reduction == "batchmean":
         return loss.sum() / input.shape[0] if input.ndim else loss.sum()
     if reduction == "mean":
-        warnings.warn("kl_div with reduction 'mean' is no divergence; give 'batchmean'", stacklevel=3)
+        warnings.warn("kl_div with reduction 'mean' is not a divergence; give 'batchmean'", stacklevel=3)
     return reduced(loss, reduction)
 
 
@@ -243,13 +243,13 @@ def poisson_nll_loss(
 
     Args:
         input: the logarithm of the expectation; without `log_input` the expectation.
-        target: what was found.
-        full: with Stirling's formula for the factorial of the target, where that is above 1.
-        size_average, reduce: older words for `reduction`.
+        target: observed values.
+        full: add Stirling's approximation of the factorial of the target, where that is above 1.
+        size_average, reduce: older forms of `reduction`.
         eps: added to an expectation before its logarithm is taken.
         reduction: "mean", "sum" or "none".
 
-    Raises InvalidArgument: shapes that do not go together, or another reduction.
+    Raises InvalidArgument: incompatible shapes, or another reduction.
     """
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -266,9 +266,9 @@ def gaussian_nll_loss(
 
     Args:
         input: expectations.
-        target: what was found.
+        target: observed values.
         var: variances, of the input's shape, or without its last axis or with 1 there; or a number.
-        full: with the constant.
+        full: include the constant term.
         eps: the least variance, which has no gradient.
         reduction: "mean", "sum" or "none".
 

@@ -1,4 +1,4 @@
-"""Losses that want a margin between numbers, and losses of distances. Nothing in this module blocks."""
+"""Margin losses, and losses of distances. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hinge_embedding_loss(
 ) -> Tensor:
     """The input where the target is 1, and how much it is below `margin` where the target is -1.
 
-    Raises InvalidArgument: shapes that do not go together, or another reduction.
+    Raises InvalidArgument: incompatible shapes, or another reduction.
     """
     far = where(target != 1, (margin - input).clamp(min=0), 0)
     near = where(target != -1, input, 0)
@@ -45,9 +45,9 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The larger of 0 and `-target * (input1 - input2) + margin`; a target of 1 wants the first to be larger.
+    """The larger of 0 and `-target * (input1 - input2) + margin`; a target of 1 means that the first should be larger.
 
-    Raises InvalidArgument: shapes that do not go together, or another reduction.
+    Raises InvalidArgument: incompatible shapes, or another reduction.
     """
     if not input1.ndim == input2.ndim == target.ndim:
         raise InvalidArgument(
@@ -81,9 +81,9 @@ def multilabel_soft_margin_loss(
     """The mean over classes (last axis) of the cross-entropy of sigmoid(input) and a target of 0 and 1.
 
     Args:
-        weight: of each class.
+        weight: weight of each class.
 
-    Raises InvalidArgument: shapes that do not go together, or another reduction.
+    Raises InvalidArgument: incompatible shapes, or another reduction.
     """
     loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
@@ -106,11 +106,11 @@ def multi_margin_loss(
 
     Args:
         input: (samples, classes), or (classes).
-        target: the wanted classes (samples), or one.
+        target: the target classes (samples), or one.
         p: 1 or 2.
-        weight: of each wanted class.
+        weight: weight of each target class.
 
-    Raises InvalidArgument: other shapes, another p, or another reduction; IndexOutOfRange: a target that is no class.
+    Raises InvalidArgument: other shapes, p or reduction; IndexOutOfRange: a target that is not a class.
     """
     if p not in (1, 2):
         raise InvalidArgument(f"multi_margin_loss with p={p}; give 1 or 2")
@@ -131,7 +131,7 @@ def multi_margin_loss(
 
 @hidden(name="other_classes")
 def _others(xp: Module, at: Array, classes: int) -> Array:
-    """Which classes of each sample are not the wanted one."""
+    """Which classes of each sample are not the target class."""
     return at != xp.arange(classes)
 
 
@@ -155,13 +155,13 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The sum over wanted classes and other ones of the larger of 0 and 1 - their difference, divided by the classes.
+    """The sum over target and other classes of max(0, 1 - their difference), divided by the number of classes.
 
     Args:
         input: (samples, classes), or (classes).
-        target: of the same shape, integers: the wanted classes, up to the first -1.
+        target: of the same shape, integers: the target classes, up to the first -1.
 
-    Raises InvalidArgument: other shapes, or another reduction; IndexOutOfRange: a target that is no class.
+    Raises InvalidArgument: other shapes, or another reduction; IndexOutOfRange: a target that is not a class.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape or input.ndim > 2:
@@ -174,7 +174,7 @@ def multilabel_margin_loss(
     return reduced(loss if input.ndim == 2 or reduction != "none" else loss.reshape(()), reduction)
 
 
-# -- of distances ------------------------------------------------------------------------------------------------------
+# -- distances ------------------------------------------------------------------------------------------------------
 
 
 @function
@@ -228,15 +228,15 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How much the distance to the positive, and `margin`, is above the distance to the negative.
+    """max(0, distance to the positive - distance to the negative + margin).
 
     Args:
         anchor, positive, negative: (samples, n), or (n).
         margin: above 0.
-        p, eps: as of `pairwise_distance`.
-        swap: the distance between positive and negative counts for the latter, if it is smaller.
+        p, eps: as for `pairwise_distance`.
+        swap: use the distance between positive and negative for the latter, if it is smaller.
 
-    Raises InvalidArgument: shapes that do not go together, a margin not above 0, or another reduction.
+    Raises InvalidArgument: incompatible shapes, a margin not above 0, or another reduction.
     """
     if margin <= 0:
         raise InvalidArgument(f"triplet_margin_loss with margin {margin}; give a number above 0")

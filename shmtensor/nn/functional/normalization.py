@@ -64,7 +64,7 @@ def _are_channels(axes: tuple[int, ...], view: tuple[int, ...]) -> bool:
 def _normalized_channels(
     xp: Module, input: Array, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array] | None:
-    """`_normalized` for each channel, in one call; None where that is not there."""
+    """`_normalized` for each channel, in one call; None if no such call exists."""
     made, sizes = xp.empty(input.shape, input.dtype), (1, input.shape[1], *[1] * (input.ndim - 2))
     mean, variance = xp.empty(sizes, input.dtype), xp.empty(sizes, input.dtype)
     done = batch_norm_of(xp.ascontiguousarray(input), weight, bias, eps, made, mean, variance)
@@ -74,7 +74,7 @@ def _normalized_channels(
 def _channels_back(
     xp: Module, output: Array, input: Array, weight: Array | None, mean: Array, variance: Array, eps: float
 ) -> tuple[Array, Array, Array] | None:
-    """`_normalized_back` for each channel, in one call; None where that is not there."""
+    """`_normalized_back` for each channel, in one call; None if no such call exists."""
     dx, dw, db = xp.empty(input.shape, input.dtype), xp.empty_like(mean), xp.empty_like(mean)
     g, x = xp.ascontiguousarray(output), xp.ascontiguousarray(input)
     return (dx, dw, db) if batch_norm_back(g, x, weight, mean, variance, eps, dx, dw, db) else None
@@ -145,7 +145,7 @@ def _normalized_back(
 def _recorded_back(
     g: Tensor, x: Tensor, weight: Tensor | None, affine: Any, axes: Any, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by operations, so that the gradients have gradients."""
+    """The same by recorded operations, so that the gradients have gradients."""
     apart = x - x.mean(axes, keepdims=True)
     scale = (apart.square().mean(axes, keepdims=True) + eps).rsqrt()
     normal = apart * scale
@@ -158,12 +158,13 @@ def _recorded_back(
 
 @hidden(name="average_into", result=Result.SAME)
 def _average_into(xp: Module, running: Array, found: Array, momentum: float, factor: float) -> None:
-    """A running average, in place."""
+    """Update a running average in place."""
     running *= 1 - momentum
     running += (found.reshape(running.shape) * (momentum * factor)).astype(running.dtype, copy=False)
 
 
-# -- of samples --------------------------------------------------------------------------------------------------------
+# -- normalization of samples
+# --------------------------------------------------------------------------------------------------------
 
 
 def _require_shape(name: str, what: str, one: Tensor | None, shape: tuple[int, ...]) -> None:
@@ -175,7 +176,7 @@ def _trailing(name: str, input: Tensor, normalized_shape: Sequence[int]) -> tupl
     shape = tuple(normalized_shape)
     if not shape or input.shape[input.ndim - len(shape) :] != shape or input.ndim < len(shape):
         raise InvalidArgument(
-            f"{name} over {shape} of a tensor of shape {input.shape}; give its last sizes, one at least"
+            f"{name} over {shape} of a tensor of shape {input.shape}; give its last sizes, at least one"
         )
     return shape
 
@@ -188,7 +189,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """The tensor less its mean over the last axes, divided by their deviation, times weights, plus a bias.
+    """The tensor minus its mean over the last axes, divided by their standard deviation, times weights, plus a bias.
 
     Args:
         normalized_shape: sizes of these axes, and of weight and bias.
@@ -214,7 +215,7 @@ def rms_norm(
 
     Args:
         normalized_shape: sizes of these axes, and of the weights.
-        eps: added to the mean; default: the type's smallest step from 1.
+        eps: added to the mean; default: the machine epsilon of the type.
 
     Raises InvalidArgument: other sizes; DTypeError: integers.
     """
@@ -232,7 +233,7 @@ def rms_norm(
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Each sample's groups of channels less their mean, divided by their deviation, times weights, plus a bias.
+    """Each sample's groups of channels minus their mean, divided by their deviation, times weights, plus a bias.
 
     Args:
         input: (samples, channels, ...).
@@ -261,7 +262,8 @@ def _require_several(name: str, count: int, shape: tuple[int, ...]) -> None:
         raise InvalidArgument(f"{name} of a tensor of shape {shape}; it needs more than one value for each channel")
 
 
-# -- of batches --------------------------------------------------------------------------------------------------------
+# -- normalization of batches
+# --------------------------------------------------------------------------------------------------------
 
 
 @function
@@ -275,14 +277,14 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel less its mean over all samples, divided by its deviation, times a weight, plus a bias.
+    """Each channel minus its mean over all samples, divided by its deviation, times a weight, plus a bias.
 
     Args:
         input: (samples, channels, ...).
         running_mean, running_var: (channels); used without `training`, and changed in place with it.
         weight, bias: (channels).
         training: take mean and variance of the input.
-        momentum: how much the input counts in the running ones.
+        momentum: weight of the input in the running statistics.
         eps: added to the variance.
 
     Raises InvalidArgument: other sizes, or one value for each channel; DTypeError: integers and complex numbers.
@@ -322,7 +324,7 @@ def _by_running(
     affine: tuple[int, ...],
     eps: float,
 ) -> Tensor:
-    """With mean and variance that are given."""
+    """Normalize with a given mean and variance."""
     if mean is None or variance is None:
         raise InvalidArgument(f"{name} without running_mean and running_var; give them, or use the input's")
     scale = (variance + eps).rsqrt()
@@ -345,12 +347,12 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each sample less its mean, divided by its deviation, times a weight, plus a bias.
+    """Each channel of each sample minus its mean, divided by its deviation, times a weight, plus a bias.
 
     Args:
         input: (samples, channels, ...).
         running_mean, running_var: (channels); used without `use_input_stats`, and changed in place with it.
-        weight, bias, momentum, eps: as of `batch_norm`.
+        weight, bias, momentum, eps: as for `batch_norm`.
         use_input_stats: take mean and variance of the input.
 
     Raises InvalidArgument: other sizes, or one value for each channel; DTypeError: integers and complex numbers.
@@ -381,12 +383,12 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """The tensor divided by `(k + alpha * mean) ** beta`, with the mean of the squares of `size` channels around each.
 
     Args:
-        input: (samples, channels, ...), three axes at least.
+        input: (samples, channels, ...), at least three axes.
 
     Raises InvalidArgument: fewer axes.
     """
     if input.ndim < 3:
-        raise InvalidArgument(f"local_response_norm of a tensor of shape {input.shape}; give three axes at least")
+        raise InvalidArgument(f"local_response_norm of a tensor of shape {input.shape}; give at least three axes")
     if not input.numel():
         return input
     squares = (input * input).unsqueeze(1)

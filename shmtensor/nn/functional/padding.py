@@ -53,7 +53,7 @@ def _repeated(n: int, before: int, after: int) -> Any:
 def _wrapped(n: int, before: int, after: int) -> Any:
     if before > n or after > n:
         raise InvalidArgument(f"wrapping {max(before, after)} elements of {n}; give at most that many")
-    inner = np.arange(max(-before, 0), n - max(-after, 0))  # what is taken away is not wrapped either
+    inner = np.arange(max(-before, 0), n - max(-after, 0))  # removed elements are not wrapped either
     return inner[np.arange(-max(before, 0), len(inner) + max(after, 0)) % max(len(inner), 1)]
 
 
@@ -62,7 +62,7 @@ _PLACES = {"reflect": _mirrored, "replicate": _repeated, "circular": _wrapped}
 
 @function
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """The tensor with edges; negative numbers take elements away.
+    """The tensor with edges; negative numbers remove elements.
 
     Args:
         pad: elements before and after the last axis, then of the one before it, and so on.
@@ -89,7 +89,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     for i, n in enumerate(input.shape[-rank:]):
         before, after = sizes[2 * (rank - 1 - i) : 2 * (rank - i)]
         if n + before + after < 1 or not n:
-            raise InvalidArgument(f"pad of a tensor of shape {input.shape} with {sizes}; something must be left")
+            raise InvalidArgument(f"pad of a tensor of shape {input.shape} with {sizes}; leave at least one element")
         places.append(_PLACES[mode](n, before, after) if before or after else None)
     return _edged(input, tuple(places))
 

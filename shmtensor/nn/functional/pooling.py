@@ -1,4 +1,4 @@
-"""The largest elements of windows, and elements put back to their places. Nothing in this module blocks."""
+"""The largest elements of windows, and the inverse of this pooling. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .windows import Windows
 def pooling_windows(
     shape: Sequence[int], kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, rank: int
 ) -> Windows:
-    """The windows of a pooling; with `ceil_mode` edges are added at the end for windows that reach beyond it.
+    """The windows of a pooling. With `ceil_mode`, edges are added at the end for windows that reach beyond it.
 
     Raises InvalidArgument: wrong numbers.
     """
@@ -190,12 +190,12 @@ def max_pool1d(
 
     Args:
         input: (samples, channels, n), or without samples.
-        kernel_size: of the windows.
+        kernel_size: size of the windows.
         stride: step of the windows; default their size.
         padding: elements on both sides, which are never the largest; at most half of the size.
         dilation: distance between the elements of a window.
         ceil_mode: windows that reach beyond the end count, too.
-        return_indices: give also where the elements are, as int64.
+        return_indices: return the indices of the elements, too, as int64.
 
     Returns:
         The elements, or (elements, indices in the last axis).
@@ -275,7 +275,7 @@ def max_pool3d_with_indices(
     return _max_of(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-# -- of windows at given places ----------------------------------------------------------------------------------------
+# -- windows at given places ----------------------------------------------------------------------------------------
 
 
 @hidden(
@@ -304,7 +304,7 @@ def _max_at(xp: Module, input: Array, positions: Any) -> tuple[Array, Array]:
 
 
 def spans(sizes: Sequence[int], wanted: Sequence[int]) -> list[tuple[Any, Any]]:
-    """Where the windows of an adaptive pooling begin and end, for each axis."""
+    """The bounds of the windows of an adaptive pooling, for each axis."""
     return [(np.arange(m) * n // m, -(-(np.arange(m) + 1) * n // m)) for n, m in zip(sizes, wanted, strict=True)]
 
 
@@ -316,7 +316,7 @@ def adaptive_sizes(name: str, input: Tensor, output_size: Any, rank: int) -> tup
         raise InvalidArgument(f"{name} to size {output_size}; give {rank} sizes")
     sizes = [n if m is None else m for n, m in zip(input.shape[-rank:], asked, strict=True)]
     if 0 in input.shape[1:]:
-        raise InvalidArgument(f"{name} of a tensor of shape {input.shape}; only the samples may be none")
+        raise InvalidArgument(f"{name} of a tensor of shape {input.shape}; only the axis of samples may be empty")
     return each_axis(sizes, rank, "output_size")
 
 
@@ -332,11 +332,11 @@ def _adaptive_max(rank: int, input: Tensor, output_size: Any, return_indices: bo
 
 @function
 def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of so many windows, nearly equal, over the last axis.
+    """The largest elements of `output_size` windows of nearly equal size over the last axis.
 
     Args:
         output_size: number of windows; None: as many as elements.
-        return_indices: give also where the elements are.
+        return_indices: return the indices of the elements, too.
 
     Raises InvalidArgument: other shapes, or another number of sizes.
     """
@@ -351,11 +351,11 @@ def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Any, return_ind
 
 @function
 def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of so many windows, nearly equal, over the last two axes.
+    """The largest elements of `output_size` windows of nearly equal size over the last two axes.
 
     Args:
         output_size: number of windows; None: as many as elements.
-        return_indices: give also where the elements are.
+        return_indices: return the indices of the elements, too.
 
     Raises InvalidArgument: other shapes, or another number of sizes.
     """
@@ -370,11 +370,11 @@ def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Any, return_ind
 
 @function
 def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of so many windows, nearly equal, over the last three axes.
+    """The largest elements of `output_size` windows of nearly equal size over the last three axes.
 
     Args:
         output_size: number of windows; None: as many as elements.
-        return_indices: give also where the elements are.
+        return_indices: return the indices of the elements, too.
 
     Raises InvalidArgument: other shapes, or another number of sizes.
     """
@@ -387,7 +387,7 @@ def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_ind
     return _adaptive_max(3, input, output_size, True)
 
 
-# -- back to their places ----------------------------------------------------------------------------------------------
+# -- unpooling ----------------------------------------------------------------------------------------------
 
 
 @hidden(
@@ -428,16 +428,16 @@ def _max_unpool(
 def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """Zeros with elements at the places that `max_pool1d` gave for them.
+    """Zeros, with elements at the indices that `max_pool1d` returned.
 
     Args:
         input: (samples, channels, n), or without samples.
-        indices: as many, of int64.
+        indices: as many indices, int64.
         kernel_size, stride, padding: of the pooling.
-        output_size: sizes of the result, where several were pooled to the same.
+        output_size: sizes of the result, if several sizes are pooled to the same size.
 
     Raises:
-        InvalidArgument: other shapes, or sizes from which the pooling does not come.
+        InvalidArgument: other shapes, or sizes that are not pooled to the size of the input.
         IndexOutOfRange: an index beyond the result.
     """
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
@@ -447,7 +447,7 @@ def max_unpool1d(
 def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """The inverse of `max_pool2d`; arguments and errors as of `max_unpool1d`."""
+    """The inverse of `max_pool2d`; arguments and errors as for `max_unpool1d`."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -455,7 +455,7 @@ def max_unpool2d(
 def max_unpool3d(
     input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """The inverse of `max_pool3d`; arguments and errors as of `max_unpool1d`."""
+    """The inverse of `max_pool3d`; arguments and errors as for `max_unpool1d`."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 

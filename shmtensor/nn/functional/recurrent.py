@@ -141,7 +141,7 @@ def _lstm_backward(
 
 
 def _step_back(whole: Array, gates: Array, tanh: Array, before: Array, state: Array, into: Array) -> None:
-    """What `lstm_step_back` computes."""
+    """The same as the kernel `lstm_step_back`."""
     hidden = state.shape[1]
     i, f, new, o = (gates[:, k * hidden : (k + 1) * hidden] for k in range(4))
     state += whole * o * (1 - tanh * tanh)
@@ -177,7 +177,7 @@ def _with_rest(new: Tensor, old: Tensor) -> Tensor:
 def _differentiated(
     function: Callable[..., Any], g: Sequence[Any], inputs: tuple[Any, ...], *how: Any
 ) -> tuple[Any, ...]:
-    """The gradients of a function's inputs, such that they can be differentiated again."""
+    """The gradients of a function's inputs, which can be differentiated again."""
     from ...autograd import grad
 
     wanted = [one for one in inputs if one is not None and one.requires_grad]
@@ -415,7 +415,7 @@ class Network:
         bidirectional: each layer also has a direction that begins with the last step.
         has_biases: weights of a direction are (w_ih, w_hh, b_ih, b_hh), else (w_ih, w_hh); and then w_hr, if outputs
             are projected.
-        between: what the rows between two layers go through, such as dropout; None: nothing.
+        between: function applied to the rows between two layers, such as dropout; None: none.
     """
 
     mode: str
@@ -469,7 +469,7 @@ def cell(mode: str, input: Tensor, states: States, weights: Sequence[Any], biase
         biases: (b_ih, b_hh), or none.
 
     Raises:
-        InvalidArgument: sizes that do not fit.
+        InvalidArgument: incompatible sizes.
     """
     for state in states:
         if state.shape != (input.shape[0], weights[1].shape[1]):

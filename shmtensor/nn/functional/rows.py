@@ -1,4 +1,4 @@
-"""What the functions share: how rows are registered here, checks of arguments, and reductions of losses.
+"""Shared by the functions: registration of rows, checks of arguments, and reductions of losses.
 
 Nothing in this package blocks, except functions that draw random numbers while another thread draws.
 """
@@ -27,7 +27,7 @@ function: Final = composed(method=False)
 
 
 def each_axis(value: Any, count: int, what: str, least: int = 0) -> tuple[int, ...]:
-    """A number for each of so many axes: of one for all, or of a sequence.
+    """A number for each of `count` axes, from one number for all or from a sequence.
 
     Args:
         least: the smallest number that is allowed.
@@ -46,7 +46,7 @@ def require_same_type(name: str, x: Array, *others: Array | None) -> None:
     """Refuse operands of several types, as torch does. Raises DTypeError."""
     for one in others:
         if one is not None and one.dtype != x.dtype:
-            raise DTypeError(f"{name} of tensors of {x.dtype.name} and {one.dtype.name}; convert one by to()")
+            raise DTypeError(f"{name} of tensors of {x.dtype.name} and {one.dtype.name}; convert one with to()")
 
 
 def computing_type(xp: Module, a: Array) -> NumpyType:
@@ -55,7 +55,7 @@ def computing_type(xp: Module, a: Array) -> NumpyType:
 
 
 def reduced(loss: Tensor, reduction: str) -> Tensor:
-    """The mean or sum of a loss, or the loss itself ("none"). Raises InvalidArgument: another word."""
+    """The mean or sum of a loss, or the loss itself ("none"). Raises InvalidArgument: another reduction."""
     if reduction == "mean":
         return loss.mean()
     if reduction == "sum":
@@ -65,13 +65,13 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 
 
 def require_reduction(reduction: str) -> None:
-    """Refuse other words than torch's. Raises InvalidArgument."""
+    """Check that torch has this reduction. Raises InvalidArgument."""
     if reduction not in ("none", "mean", "sum"):
         raise InvalidArgument(f"reduction {reduction!r}; give 'none', 'mean' or 'sum'")
 
 
 def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The word for torch's two older arguments, if one of them is given."""
+    """The reduction of torch's two older arguments, if one of them is given."""
     if size_average is None and reduce is None:
         return reduction
     if reduce is False:
@@ -80,7 +80,7 @@ def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None)
 
 
 def sums_at(values: Array, at: Array, size: int) -> Array:
-    """An array of so many first elements, each the sum of the values that have its index; 0 where none has."""
+    """An array of `size` rows, each the sum of the values that have its index; 0 where none has."""
     if not isinstance(values, np.ndarray):
         sums: Any = np.zeros_like(values, shape=(size, *values.shape[1:]))
         sums.scatter_add(at, values)

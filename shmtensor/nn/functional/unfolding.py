@@ -48,7 +48,7 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 
     Args:
         input: (samples, channels, height, width), or without samples.
-        kernel_size: of the windows.
+        kernel_size: size of the windows.
         dilation: distance between the elements of a window.
         padding: zeros on both sides.
         stride: step of the windows.
@@ -67,17 +67,17 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 def fold(
     input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
-    """The sum of the columns that `unfold` gives, each at the place of its window.
+    """The inverse of `unfold`: the sum of columns, each at the place of its window.
 
     Args:
         input: (samples, channels * size, windows), or without samples.
         output_size: height and width of the result.
-        kernel_size, dilation, padding, stride: as of `unfold`.
+        kernel_size, dilation, padding, stride: as for `unfold`.
 
     Returns:
         (samples, channels, height, width).
 
-    Raises InvalidArgument: shapes that do not fit, or numbers that are too small.
+    Raises InvalidArgument: incompatible shapes, or numbers that are too small.
     """
     windows = _windows(kernel_size, dilation, padding, stride)
     sizes = each_axis(output_size, 2, "output_size", 1)

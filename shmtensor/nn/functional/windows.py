@@ -1,4 +1,4 @@
-"""Windows that slide over the last axes: their sizes, elements, and sums back. Arrays only, no operations.
+"""Windows that slide over the last axes: their sizes, their elements, and the sums back. Arrays only, no operations.
 
 Nothing in this module blocks.
 """
@@ -20,7 +20,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class Windows(NamedTuple):
-    """How windows slide: for each axis the size, step, distance of their elements, and edges around the tensor."""
+    """Sliding windows: for each axis the size, step, distance of their elements, and edges around the tensor."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -41,7 +41,7 @@ class Windows(NamedTuple):
         return found
 
     def padded(self, xp: Module, a: Array, value: Any = 0) -> Array:
-        """The array with its edges, which have a value; itself where there are none. Negative edges are cut off."""
+        """The array with its edges filled with a value; the array itself if it has none. Negative edges are cut off."""
         if not self.has_edges():
             return a
         first = a.ndim - len(self.edges)
@@ -55,7 +55,7 @@ class Windows(NamedTuple):
         return any(one for pair in self.edges for one in pair)
 
     def _parts(self, shape: Sequence[int]) -> tuple[Any, Any]:
-        """Where the array lies between its edges, and which part of it lies there."""
+        """The place of the array between its edges, and the part of the array that lies there."""
         inner = [slice(max(a, 0), n + a + min(b, 0)) for n, (a, b) in zip(shape, self.edges, strict=True)]
         kept = [slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(shape, self.edges, strict=True)]
         return (..., *inner), (..., *kept)
@@ -117,7 +117,7 @@ class Windows(NamedTuple):
         return made
 
     def summed(self, xp: Module, columns: Array, shape: Sequence[int]) -> Array:
-        """The sums of what `gathered` gives at their places: (samples, channels, *shape)."""
+        """The inverse of `gathered`: sums of the elements at their places, (samples, channels, *shape)."""
         rank = len(self.size)
         made = xp.empty((columns.shape[1 + rank], columns.shape[0], *shape), columns.dtype)
         if not scatter_windows(columns, made, self):

@@ -1,6 +1,6 @@
 """The modules, in files by family, as in torch. The file of each is imported at its first use.
 
-Type checkers read `__init__.pyi`, which tools/stubs.py makes of this table.
+Type checkers read `__init__.pyi`, which tools/stubs.py generates from this table.
 """
 
 from typing import Final

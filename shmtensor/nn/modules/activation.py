@@ -282,9 +282,9 @@ class PReLU(Module):
 
     Args:
         num_parameters: number of weights.
-        init: their first value.
-        device: None or the CPU.
-        dtype: of the weights.
+        init: their initial value.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the weights.
     """
 
     weight: Parameter
@@ -296,7 +296,7 @@ class PReLU(Module):
         self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))
 
     def reset_parameters(self) -> None:
-        """Set the weights to their first value."""
+        """Set the weights to their initial value."""
         constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -451,9 +451,9 @@ class Tanhshrink(Module):
 
 
 class _AlongAxis(Module):
-    """What is computed along an axis."""
+    """A function along an axis."""
 
-    dim: int | None = None  # of older pickles, which have none
+    dim: int | None = None  # for older pickles, which lack it
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from .module import Module
 
 
 class MultiheadAttention(Module):
-    """Attention of queries to keys, with several heads, from and to projections.
+    """Attention of queries to keys with several heads; inputs and results are projected.
 
     Args:
         embed_dim: size of queries and results.
@@ -26,8 +26,8 @@ class MultiheadAttention(Module):
         kdim: size of keys; None: embed_dim.
         vdim: size of values; None: embed_dim.
         batch_first: tensors are (N, L, size) instead of (L, N, size).
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument: sizes that are not positive, or do not divide.
@@ -40,7 +40,7 @@ class MultiheadAttention(Module):
     v_proj_weight: Parameter | None
     bias_k: Parameter | None
     bias_v: Parameter | None
-    _qkv_same_embed_dim: bool = True  # of older pickles, which have none
+    _qkv_same_embed_dim: bool = True  # for older pickles, which lack it
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
@@ -104,9 +104,9 @@ class MultiheadAttention(Module):
             value: (S, N, vdim), of the same form.
             key_padding_mask: (N, S): True, or -inf, for keys that do not count.
             need_weights: return the weights, too.
-            attn_mask: (L, S) or (N * heads, L, S): True for pairs that do not count, or what is added to their scores.
+            attn_mask: (L, S) or (N * heads, L, S): True for pairs that do not count, or numbers added to the scores.
             average_attn_weights: return the mean of the weights over heads, (N, L, S), instead of (N, heads, L, S).
-            is_causal: attn_mask is the one for which later keys do not count.
+            is_causal: attn_mask is the causal mask, for which later keys do not count.
 
         Returns:
             (results, weights), of the form of query; without need_weights, None for the weights.

@@ -18,12 +18,12 @@ class _NormBase(Module):
 
     Args:
         num_features: number of channels.
-        eps: what is added to variances.
+        eps: added to variances.
         momentum: weight of a batch in running statistics; None: they are means over all batches.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics.
-        device: None or the CPU.
-        dtype: of parameters and statistics.
+        device: device of the parameters; None: the CPU.
+        dtype: type of parameters and statistics.
         bias: whether there is a bias, if affine.
     """
 

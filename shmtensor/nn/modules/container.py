@@ -67,7 +67,7 @@ class _Row(Module):
 
 
 class Sequential(_Row):
-    """Modules of which each gets the result of the one before.
+    """Modules that are called in order, each with the result of the one before.
 
     `Sequential(a, b)`, or `Sequential(OrderedDict([("first", a), ("second", b)]))`.
     """
@@ -255,7 +255,7 @@ class ModuleDict(Module):
         return self._modules.values()  # type: ignore[no-any-return]
 
     def update(self, modules: Any) -> None:
-        """Set modules by name: of a mapping, or of pairs. Raises DTypeError, InvalidArgument."""
+        """Set modules by name, from a mapping or from pairs. Raises DTypeError, InvalidArgument."""
         for name, module in _items(modules, "ModuleDict"):
             self[name] = module
 
@@ -269,7 +269,7 @@ def _described(value: Any, of_type: str) -> str:
 
 
 def _member(value: Any) -> Any:
-    """A tensor as a parameter; anything else as it is."""
+    """A tensor as a parameter; anything else unchanged."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
@@ -377,7 +377,7 @@ class ParameterDict(Module):
         return ParameterDict(OrderedDict(self.items()))
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return a value, which is set if there was none."""
+        """Return a value; set it to `default` first if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -420,7 +420,7 @@ class ParameterDict(Module):
         return [self[key] for key in self._keys]
 
     def update(self, parameters: Any) -> None:
-        """Set values by key: of a mapping, or of pairs. Raises DTypeError, InvalidArgument."""
+        """Set values by key, from a mapping or from pairs. Raises DTypeError, InvalidArgument."""
         for key, value in _items(parameters, "ParameterDict"):
             self[key] = value
 
@@ -434,5 +434,5 @@ class ParameterDict(Module):
         )
 
     def forward(self, *input: Any, **how: Any) -> Any:
-        """Raises DTypeError: this is not called."""
+        """Always raise DTypeError."""
         raise DTypeError("ParameterDict should not be called.")

@@ -22,7 +22,7 @@ class _ConvNd(Module):
 
     weight: Parameter
     bias: Parameter | None
-    padding_mode: str = "zeros"  # of older pickles, which have none
+    padding_mode: str = "zeros"  # for older pickles, which lack it
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: tuple[int, ...], stride: tuple[int, ...],
@@ -51,7 +51,7 @@ class _ConvNd(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters, equally distributed up to 1 / sqrt(inputs of an output), of both signs."""
+        """Draw the parameters uniformly from -b to b, where b = 1 / sqrt(inputs of an output)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
@@ -83,7 +83,7 @@ class _ConvNd(Module):
 def _require(
     in_channels: int, out_channels: int, groups: int, padding: Any, padding_mode: str, stride: tuple[int, ...]
 ) -> None:
-    """Raise InvalidArgument for arguments that do not go together."""
+    """Raise InvalidArgument for incompatible arguments."""
     if groups <= 0:
         raise InvalidArgument("groups must be a positive integer")
     for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
@@ -156,16 +156,16 @@ class Conv2d(_Forward):
         out_channels: channels of results.
         kernel_size: size of the window; this and the following, one for all axes or one for each.
         stride: steps of the window.
-        padding: what is added on both sides; "same": as much as keeps the sizes; "valid": nothing.
+        padding: number of elements added on both sides; "same": as many as keep the sizes; "valid": none.
         dilation: distance of elements in the window.
-        groups: of channels; results of a group are computed from inputs of the same one.
+        groups: number of groups of channels; results of a group depend only on inputs of that group.
         bias: whether there is a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
-        InvalidArgument: arguments that do not go together.
+        InvalidArgument: incompatible arguments.
     """
 
     _each = staticmethod(pair)
@@ -202,7 +202,7 @@ class _ConvTransposeNd(_ConvNd):
         )  # fmt: skip
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
-        """What is added to one side of the results, so that they have a size. Raises InvalidArgument: they cannot."""
+        """The output padding with which results have a given size. Raises InvalidArgument: they cannot."""
         if output_size is None:
             return self.output_padding
         axes = len(self.kernel_size)
@@ -243,24 +243,24 @@ class ConvTranspose1d(_ConvTransposeNd):
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """Transposed convolution of images: what the gradient of Conv2d with respect to its input computes.
+    """Transposed convolution of images: the computation of the gradient of Conv2d with respect to its input.
 
     Args:
         in_channels: channels of inputs.
         out_channels: channels of results.
         kernel_size: size of the window; this and the following, one for all axes or one for each.
         stride: distance of the windows in the results.
-        padding: what is taken off on both sides.
-        output_padding: what is added to one side of the results.
-        groups: of channels; results of a group are computed from inputs of the same one.
+        padding: number of elements removed from both sides.
+        output_padding: number of elements added to one side of the results.
+        groups: number of groups of channels; results of a group depend only on inputs of that group.
         bias: whether there is a bias.
         dilation: distance of elements in the window.
         padding_mode: "zeros".
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
-        InvalidArgument: arguments that do not go together.
+        InvalidArgument: incompatible arguments.
     """
 
     _each = staticmethod(pair)

@@ -12,7 +12,7 @@ class PairwiseDistance(Module):
 
     Args:
         p: the norm.
-        eps: what is added to the differences.
+        eps: added to the differences.
         keepdim: keep the axis of the vectors, with size 1.
     """
 
@@ -32,7 +32,7 @@ class CosineSimilarity(Module):
 
     Args:
         dim: the axis of the vectors.
-        eps: least product of their lengths.
+        eps: lower bound of the product of their lengths.
     """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:

@@ -1,4 +1,4 @@
-"""Modules that change the shape of tensors: axes to one, and one to several."""
+"""Modules that change the shape of tensors: several axes to one, and one to several."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Fold(Module):
         output_size: sizes of the images.
         kernel_size: sizes of the window; this and the following, one for both axes or one for each.
         dilation: distance of elements in the window.
-        padding: what is taken off on both sides.
+        padding: number of elements removed from both sides.
         stride: steps of the window.
     """
 

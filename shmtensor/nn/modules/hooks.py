@@ -1,7 +1,7 @@
-"""Hooks of modules: their handles, those of all modules, and what runs the backward ones.
+"""Hooks of modules: their handles, hooks of all modules, and the calls of backward hooks.
 
 A backward hook needs the gradients of all inputs, or of all outputs, of a call at once. So tensors are passed through
-one operation that only looks at their gradients, `_observed`.
+one operation that only observes their gradients, `_observed`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Hooks: TypeAlias = "OrderedDict[int, Callable[..., Any]]"
 
 
 def add(hooks: Hooks, hook: Callable[..., Any], prepend: bool = False, *marks: dict[int, bool]) -> RemovableHandle:
-    """Add a hook to those that are there, and its number to `marks`; `prepend`: as the first."""
+    """Add a hook to the existing ones, and its number to `marks`; `prepend`: as the first."""
     handle = RemovableHandle(hooks, hook)  # type: ignore[arg-type]
     if prepend:
         hooks.move_to_end(handle.id, last=False)
@@ -90,7 +90,7 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Remova
 
 
 def replaced(hooks: Hooks, module: Any, name: str, member: Any) -> Any:
-    """A member as hooks want it."""
+    """A member after the registration hooks."""
     for hook in [*hooks.values()]:
         result = hook(module, name, member)
         member = member if result is None else result
@@ -108,7 +108,7 @@ def _watch(g: Any, observer: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> li
     name="_observed", result=Result.VIEW, function=False, method=False, gradient={"tensors": _watch}, fails="observing"
 )
 def _observed(xp: Module, *tensors: Array, observer: Any) -> Any:
-    """Views of tensors, whose gradients `observer` gets together, and may replace."""
+    """Views of tensors. `observer` gets their gradients together, and may replace them."""
     return tuple([one.view() for one in tensors])
 
 
@@ -130,13 +130,13 @@ class BackwardHooks:
         self._grad_output: tuple[Any, ...] | None = None
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of `forward`, such that the hooks see gradients of those that are tensors."""
+        """The arguments of `forward`, with tensors replaced by views whose gradients the hooks get."""
         self._inputs = len(args)
         self._places, observed = self._observe(args, self._with_input)
         return observed
 
     def outputs(self, result: Any) -> Any:
-        """The result of `forward`, such that the hooks see its gradients. Raises DTypeError: not tensors."""
+        """The result of `forward`, with tensors replaced by such views. Raises DTypeError: not tensors."""
         if isinstance(result, Tensor):
             return self._observe((result,), self._with_output)[1][0]
         if not isinstance(result, tuple):
@@ -169,13 +169,13 @@ class BackwardHooks:
         for hook in self._before:
             grads = self._replaced(hook, "outputs", grads, hook(self._module, grads))
         self._grad_output = grads
-        if not self._places:  # no gradients of inputs will come
+        if not self._places:  # no input has a gradient
             for hook in self._after:
                 hook(self._module, (None,) * (self._inputs or 0), grads)
         return grads
 
     def _with_input(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        if self._grad_output is None:  # they have come by another way than the observed outputs
+        if self._grad_output is None:  # they did not pass through the observed outputs
             return grads
         for hook in self._after:
             grads = self._replaced(hook, "inputs", grads, hook(self._module, grads, self._grad_output))
@@ -183,7 +183,7 @@ class BackwardHooks:
         return grads
 
     def _replaced(self, hook: Any, what: str, grads: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
-        """The gradients that a hook has given. Raises InvalidArgument, DTypeError: they do not fit."""
+        """The gradients that a hook returned. Raises InvalidArgument, DTypeError: they do not match."""
         if given is None:
             return grads
         given = given if isinstance(given, tuple) else (given,)

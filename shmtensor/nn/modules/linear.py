@@ -31,8 +31,8 @@ class Linear(Module):
         in_features: size of the last axis of inputs.
         out_features: size of the last axis of results.
         bias: whether there is a bias.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     weight: Parameter
@@ -52,7 +52,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters, equally distributed up to 1 / sqrt(in_features), of both signs."""
+        """Draw the parameters uniformly from -b to b, where b = 1 / sqrt(in_features)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
@@ -79,8 +79,8 @@ class Bilinear(Module):
         in2_features: size of the last axis of second inputs.
         out_features: size of the last axis of results.
         bias: whether there is a bias.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     weight: Parameter
@@ -104,7 +104,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters, equally distributed up to 1 / sqrt(in1_features), of both signs."""
+        """Draw the parameters uniformly from -b to b, where b = 1 / sqrt(in1_features)."""
         bound = 1 / math.sqrt(self.weight.shape[1])
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:

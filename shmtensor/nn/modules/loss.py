@@ -77,7 +77,7 @@ class NLLLoss(_WeightedLoss):
     """-input[target] of log-probabilities (N, C, ...) and classes (N, ...).
 
     Args:
-        weight: of each class; None: all 1.
+        weight: weight of each class; None: all 1.
         size_average: older form of reduction: False for "sum".
         ignore_index: a class that does not count.
         reduce: older form of reduction: False for "none".
@@ -106,7 +106,7 @@ class CrossEntropyLoss(_WeightedLoss):
     """-log_softmax(input)[target] of (N, C, ...), and classes (N, ...) or probabilities (N, C, ...).
 
     Args:
-        weight: of each class; None: all 1.
+        weight: weight of each class; None: all 1.
         size_average: older form of reduction: False for "sum".
         ignore_index: a class that does not count.
         reduce: older form of reduction: False for "none".
@@ -131,13 +131,13 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class PoissonNLLLoss(_Loss):
-    """exp(log_input) - target * log_input: the likelihood of counts.
+    """exp(log_input) - target * log_input: the negative log-likelihood of counts.
 
     Args:
         log_input: inputs are logarithms.
         full: add Stirling's term.
         size_average: older form of reduction: False for "sum".
-        eps: what is added to inputs that are not logarithms.
+        eps: added to inputs that are not logarithms.
         reduce: older form of reduction: False for "none".
         reduction: "mean", "sum" or "none".
     """
@@ -159,11 +159,11 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """The likelihood of targets of normal distributions, (log(var) + (input - target) ** 2 / var) / 2.
+    """The negative log-likelihood of targets under normal distributions, (log(var) + (input - target) ** 2 / var) / 2.
 
     Args:
         full: add the constant term.
-        eps: the least variance.
+        eps: lower bound of variances.
         reduction: "mean", "sum" or "none".
     """
 
@@ -370,7 +370,7 @@ class MultiMarginLoss(_WeightedLoss):
     Args:
         p: 1 or 2.
         margin: the margin.
-        weight: of each class; None: all 1.
+        weight: weight of each class; None: all 1.
         size_average: older form of reduction: False for "sum".
         reduce: older form of reduction: False for "none".
         reduction: "mean", "sum" or "none".
@@ -404,7 +404,7 @@ class TripletMarginLoss(_Loss):
     Args:
         margin: the margin, above 0.
         p: the norm.
-        eps: what is added to differences.
+        eps: added to differences.
         swap: take the distance of positive and negative, where it is less than that of anchor and negative.
         size_average: older form of reduction: False for "sum".
         reduce: older form of reduction: False for "none".
@@ -469,7 +469,7 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """The likelihood of a sequence of labels, with blanks, in a longer sequence of log-probabilities.
+    """The negative log-likelihood of a sequence of labels, with blanks, in a longer sequence of log-probabilities.
 
     Args:
         blank: class of the blank.
@@ -487,9 +487,9 @@ class CTCLoss(_Loss):
 
         Args:
             log_probs: of shape (T, N, C) or (T, C).
-            targets: labels, of shape (N, S), or all of them one after the other.
-            input_lengths: of each sequence, N.
-            target_lengths: of each sequence of labels, N.
+            targets: labels, of shape (N, S), or the concatenated labels of all sequences.
+            input_lengths: length of each sequence, (N).
+            target_lengths: length of each sequence of labels, (N).
         """
         return functional.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity

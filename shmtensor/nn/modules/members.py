@@ -1,7 +1,7 @@
 """The members of a module of one kind by name: its parameters, its buffers, or the modules in it.
 
 Each is also an ordinary attribute of the module, so that `self.weight` costs what any other attribute costs.
-`module._parameters` and its kin may be changed as in torch.
+`module._parameters`, `_buffers` and `_modules` may be changed as in torch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Members(dict[str, Any]):
         return self
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """Return a member, which is set if there was none."""
+        """Return a member; set it to `default` first if there is none."""
         if name not in self:
             self[name] = default
         return self[name]
@@ -75,7 +75,7 @@ class Members(dict[str, Any]):
             del self[name]
 
     def replace(self, items: Iterable[tuple[str, Any]]) -> None:
-        """Have these members and no others, in this order."""
+        """Replace all members by these, in this order."""
         kept = [*items]
         self.clear()
         self.update(kept)
@@ -85,4 +85,4 @@ class Members(dict[str, Any]):
         return dict(self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # of a module by itself: Module.__setstate__ makes it one of its own
+        return dict, (dict(self),)  # Module.__setstate__ makes it a Members again

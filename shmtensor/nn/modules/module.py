@@ -111,7 +111,7 @@ class Module:
         object.__setattr__(self, name, value)
 
     def _forget(self, name: str) -> None:
-        """Remove whatever has this name, but properties of the class."""
+        """Remove whatever has this name, except properties of the class."""
         for kind in _KINDS:
             self.__dict__[kind].pop(name, None)
         self._non_persistent_buffers_set.discard(name)
@@ -126,7 +126,7 @@ class Module:
                 return
         object.__delattr__(self, name)
 
-    def __getattr__(self, name: str) -> Any:  # what is there has been found before this is called
+    def __getattr__(self, name: str) -> Any:  # called only if the ordinary look-up fails
         if hasattr(type(self), name):  # a property, which raised an AttributeError that Python has dropped
             return object.__getattribute__(self, name)
 
@@ -174,7 +174,7 @@ class Module:
 
         Args:
             name: its name.
-            tensor: the tensor; None: one that is left out.
+            tensor: the tensor; None: no tensor, which is left out of the state.
             persistent: whether `state_dict()` has it.
 
         Raises:
@@ -261,11 +261,11 @@ class Module:
     # -- computing -----------------------------------------------------------------------------------------------------
 
     def forward(self, *input: Any, **how: Any) -> Any:
-        """What a call of the module computes; subclasses have it. Raises NotSupported: this one does not."""
+        """Compute the result of a call. Subclasses define it. Raises NotSupported: the class does not."""
         raise NotSupported(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What `forward` computes, with what hooks change."""
+        """Return the result of `forward`, with the changes of hooks."""
         if (
             self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
             or _EVERY_FORWARD or _EVERY_FORWARD_PRE or _EVERY_BACKWARD or _EVERY_BACKWARD_PRE
@@ -323,7 +323,7 @@ class Module:
 
         Args:
             hook: the hook.
-            prepend: before the hooks that are there.
+            prepend: before the existing hooks.
             with_kwargs: call `hook(module, args, kwargs)`, which may return both.
         """
         return hooks.add(
@@ -337,7 +337,7 @@ class Module:
 
         Args:
             hook: the hook.
-            prepend: before the hooks that are there.
+            prepend: before the existing hooks.
             with_kwargs: call `hook(module, args, kwargs, output)`.
             always_call: also if `forward` raises, with None as the output.
         """
@@ -352,7 +352,7 @@ class Module:
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs are known.
 
-        A result that is not None replaces the gradients of the inputs. Of arguments that are not tensors, the gradient
+        A result that is not None replaces the gradients of the inputs. The gradient of an argument that is not a tensor
         is None.
         """
         return hooks.add(self._backward_hooks, hook, prepend)
@@ -370,8 +370,8 @@ class Module:
 
         Args:
             memo: modules to leave out.
-            prefix: of the paths.
-            remove_duplicate: give each module once.
+            prefix: prefix of the paths.
+            remove_duplicate: yield each module once.
         """
         memo = set() if memo is None else memo
         if self in memo:
@@ -406,7 +406,7 @@ class Module:
         self, get_members_fn: Callable[[Module], Iterable[tuple[str, Any]]], prefix: str = "", recurse: bool = True,
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:  # fmt: skip
-        """(path, member) of the members that a function gives of each module, but None."""
+        """(path, member) of the members that a function returns for each module, except None."""
         seen: set[Any] = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else ((prefix, self),)
         for path, module in modules:
@@ -440,7 +440,7 @@ class Module:
             yield buffer
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
-        """Call a function with each module in it, and at last with itself. Returns self."""
+        """Call a function with each module in it, and finally with the module itself. Returns self."""
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -481,7 +481,7 @@ class Module:
     # -- memory and types ----------------------------------------------------------------------------------------------
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Replace the memory of each parameter, and each buffer, by what a function makes of it. Returns self."""
+        """Replace the memory of each parameter and buffer by the result of a function. Returns self."""
         if recurse:
             for module in self.children():
                 module._apply(fn)
@@ -512,7 +512,7 @@ class Module:
 
         Raises:
             DTypeError: a type that is neither floating-point nor complex.
-            InvalidArgument: no such device, or arguments that do not go together.
+            InvalidArgument: no such device, or incompatible arguments.
         """
         given = [*args, *[kwargs.pop(name) for name in ("other", "tensor") if name in kwargs]]
         device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
@@ -581,11 +581,11 @@ class Module:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """What a subclass saves besides tensors, with `set_extra_state`. Raises NotSupported: not in this class."""
+        """Return what a subclass saves besides tensors. Raises NotSupported: not in this class."""
         raise NotSupported(f"{type(self).__name__} has no extra state; define get_extra_state in the class")
 
     def set_extra_state(self, state: Any) -> None:
-        """Use what `get_extra_state` gave. Raises NotSupported: not in this class."""
+        """Restore what `get_extra_state` returned. Raises NotSupported: not in this class."""
         raise NotSupported(f"{type(self).__name__} takes no extra state; define set_extra_state in the class")
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -597,8 +597,8 @@ class Module:
         Args:
             *args: the other arguments by position, as older programs give them.
             destination: a dict to put them into.
-            prefix: of the paths.
-            keep_vars: give the parameters themselves, not detached tensors.
+            prefix: prefix of the paths.
+            keep_vars: return the parameters themselves, not detached tensors.
         """
         for value, name in zip(args, ("destination", "prefix", "keep_vars"), strict=False):
             if name == "destination":
@@ -624,12 +624,12 @@ class Module:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Copy tensors to the parameters and buffers of the same paths: of `state_dict()`, or a checkpoint of torch.
+        """Copy tensors of a `state_dict()`, or of a torch checkpoint, to the parameters and buffers of the same paths.
 
         Args:
             state_dict: tensors by path.
             strict: refuse other paths than those of this module.
-            assign: have the tensors themselves instead of their values.
+            assign: use the tensors themselves instead of copying their values.
 
         Returns:
             (missing_keys, unexpected_keys)
@@ -687,7 +687,7 @@ class Module:
         return self.__class__.__name__
 
     def extra_repr(self) -> str:
-        """Text for `repr` between the parentheses; subclasses have their own."""
+        """Text for `repr` between the parentheses; subclasses override it."""
         return ""
 
     def __repr__(self) -> str:

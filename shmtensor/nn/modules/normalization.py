@@ -19,7 +19,7 @@ class LocalResponseNorm(Module):
         size: number of channels.
         alpha: the factor.
         beta: the exponent.
-        k: what is added.
+        k: the constant that is added.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
@@ -47,11 +47,11 @@ class LayerNorm(Module):
 
     Args:
         normalized_shape: sizes of these axes.
-        eps: what is added to variances.
+        eps: added to variances.
         elementwise_affine: whether there are a weight and a bias.
         bias: whether there is a bias, if elementwise_affine.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     weight: Parameter | None
@@ -95,14 +95,14 @@ class GroupNorm(Module):
     Args:
         num_groups: number of groups.
         num_channels: number of channels.
-        eps: what is added to variances.
+        eps: added to variances.
         affine: whether there are a weight and a bias for each channel.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
         bias: whether there is a bias, if affine.
 
     Raises:
-        InvalidArgument: the channels do not divide into the groups.
+        InvalidArgument: the groups do not divide the channels.
     """
 
     weight: Parameter | None
@@ -148,10 +148,10 @@ class RMSNorm(Module):
 
     Args:
         normalized_shape: sizes of these axes.
-        eps: what is added to the mean; None: the smallest difference from 1 that the type has.
+        eps: added to the mean; None: the machine epsilon of the type.
         elementwise_affine: whether there is a weight.
-        device: None or the CPU.
-        dtype: of the weight.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the weight.
     """
 
     weight: Parameter | None

@@ -1,4 +1,4 @@
-"""Padding: what is added around inputs."""
+"""Padding: elements added around inputs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class _MaxPoolNd(Module):
     Args:
         kernel_size: size of the window; this and the following, one for all axes or one for each.
         stride: steps of the window; None: its size.
-        padding: what is added on both sides, at most half of the window.
+        padding: number of elements added on both sides, at most half of the window.
         dilation: distance of elements in the window.
         return_indices: return the places of the maxima, too.
         ceil_mode: also windows that reach beyond the end.
@@ -104,12 +104,12 @@ class _MaxUnpoolNd(Module):
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
-    """Puts what MaxPool1d gave back to its places, and zeros elsewhere.
+    """Puts the results of MaxPool1d back to their places, and zeros elsewhere.
 
     Args:
         kernel_size: size of the window; this and the following, one for all axes or one for each.
         stride: steps of the window; None: its size.
-        padding: what was added on both sides.
+        padding: number of elements added on both sides.
     """
 
     _each = staticmethod(single)
@@ -120,12 +120,12 @@ class MaxUnpool1d(_MaxUnpoolNd):
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
-    """Puts what MaxPool2d gave back to its places, and zeros elsewhere.
+    """Puts the results of MaxPool2d back to their places, and zeros elsewhere.
 
     Args:
         kernel_size: size of the window; this and the following, one for all axes or one for each.
         stride: steps of the window; None: its size.
-        padding: what was added on both sides.
+        padding: number of elements added on both sides.
     """
 
     _each = staticmethod(pair)
@@ -136,12 +136,12 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    """Puts what MaxPool3d gave back to its places, and zeros elsewhere.
+    """Puts the results of MaxPool3d back to their places, and zeros elsewhere.
 
     Args:
         kernel_size: size of the window; this and the following, one for all axes or one for each.
         stride: steps of the window; None: its size.
-        padding: what was added on both sides.
+        padding: number of elements added on both sides.
     """
 
     _each = staticmethod(triple)
@@ -360,7 +360,7 @@ class FractionalMaxPool3d(_FractionalMaxPoolNd):
 
 
 class _AdaptiveAvgPoolNd(Module):
-    """Means of as many windows as wanted.
+    """Means of `output_size` windows.
 
     Args:
         output_size: sizes of the results, one for all axes or one for each; None: that of inputs.
@@ -376,7 +376,7 @@ class _AdaptiveAvgPoolNd(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    """Means of as many windows as wanted along one axis."""
+    """Means of `output_size` windows along one axis."""
 
     def forward(self, input: Tensor) -> Tensor:
         """The means."""
@@ -384,7 +384,7 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
-    """Means of as many windows as wanted along two axes."""
+    """Means of `output_size` windows along two axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         """The means."""
@@ -392,7 +392,7 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    """Means of as many windows as wanted along three axes."""
+    """Means of `output_size` windows along three axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         """The means."""
@@ -400,7 +400,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
 
 
 class _AdaptiveMaxPoolNd(Module):
-    """Largest elements of as many windows as wanted.
+    """Largest elements of `output_size` windows.
 
     Args:
         output_size: sizes of the results, one for all axes or one for each; None: that of inputs.
@@ -418,7 +418,7 @@ class _AdaptiveMaxPoolNd(Module):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """Largest elements of as many windows as wanted along one axis."""
+    """Largest elements of `output_size` windows along one axis."""
 
     def forward(self, input: Tensor) -> Any:
         """The maxima; with return_indices, (maxima, indices)."""
@@ -426,7 +426,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """Largest elements of as many windows as wanted along two axes."""
+    """Largest elements of `output_size` windows along two axes."""
 
     def forward(self, input: Tensor) -> Any:
         """The maxima; with return_indices, (maxima, indices)."""
@@ -434,7 +434,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """Largest elements of as many windows as wanted along three axes."""
+    """Largest elements of `output_size` windows along three axes."""
 
     def forward(self, input: Tensor) -> Any:
         """The maxima; with return_indices, (maxima, indices)."""

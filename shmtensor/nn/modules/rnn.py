@@ -21,7 +21,7 @@ _GATES: Final = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 
 class RNNBase(Module):
-    """Recurrent layers; RNN, LSTM and GRU are made of it.
+    """Recurrent layers: the base of RNN, LSTM and GRU.
 
     Args:
         mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
@@ -33,15 +33,15 @@ class RNNBase(Module):
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
         proj_size: size to which outputs of LSTM are projected; 0: they are not.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument: sizes that are not positive, dropout that is not a probability, or another mode.
         DTypeError: a size that is not an integer.
     """
 
-    proj_size: int = 0  # of older pickles, which have none
+    proj_size: int = 0  # for older pickles, which lack it
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -91,13 +91,13 @@ class RNNBase(Module):
             raise InvalidArgument(f"Unrecognized RNN mode: {self.mode}")
 
     def reset_parameters(self) -> None:
-        """Draw the parameters, equally distributed up to 1 / sqrt(hidden_size), of both signs."""
+        """Draw the parameters uniformly from -b to b, where b = 1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Does nothing: weights need not lie together here."""
+        """Do nothing: weights need not be contiguous here."""
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
@@ -146,10 +146,10 @@ class RNNBase(Module):
             hx: first states, (layers * directions, N, size); of LSTM (h, c); None: zeros.
 
         Returns:
-            (outputs, states); outputs of a PackedSequence are one.
+            (outputs, states); for a PackedSequence, the outputs are a PackedSequence.
 
         Raises:
-            InvalidArgument: shapes that do not fit.
+            InvalidArgument: incompatible shapes.
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
@@ -214,8 +214,8 @@ class RNN(RNNBase):
         batch_first: inputs and outputs are (N, L, size) instead of (L, N, size).
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument: as RNNBase, and another nonlinearity.
@@ -247,8 +247,8 @@ class LSTM(RNNBase):
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
         proj_size: size to which outputs are projected; 0: they are not.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument, DTypeError: as RNNBase.
@@ -275,8 +275,8 @@ class GRU(RNNBase):
         batch_first: inputs and outputs are (N, L, size) instead of (L, N, size).
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument, DTypeError: as RNNBase.
@@ -303,8 +303,8 @@ class RNNCellBase(Module):
         hidden_size: size of states.
         bias: whether there are biases.
         num_chunks: number of gates.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     weight_ih: Parameter
@@ -328,7 +328,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters, equally distributed up to 1 / sqrt(hidden_size), of both signs."""
+        """Draw the parameters uniformly from -b to b, where b = 1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
@@ -371,8 +371,8 @@ class RNNCell(RNNCellBase):
         hidden_size: size of states.
         bias: whether there are biases.
         nonlinearity: "tanh" or "relu".
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     def __init__(
@@ -385,7 +385,7 @@ class RNNCell(RNNCellBase):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The state after a step: (N, input_size), (N, hidden_size) -> (N, hidden_size).
 
-        Raises InvalidArgument: shapes that do not fit, or another nonlinearity.
+        Raises InvalidArgument: incompatible shapes, or another nonlinearity.
         """
         if self.nonlinearity not in ("tanh", "relu"):
             raise InvalidArgument(f"Unknown nonlinearity: {self.nonlinearity}; use 'tanh' or 'relu'")
@@ -399,8 +399,8 @@ class LSTMCell(RNNCellBase):
         input_size: size of inputs.
         hidden_size: size of states.
         bias: whether there are biases.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     def __init__(
@@ -421,8 +421,8 @@ class GRUCell(RNNCellBase):
         input_size: size of inputs.
         hidden_size: size of states.
         bias: whether there are biases.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
     """
 
     def __init__(
@@ -433,6 +433,6 @@ class GRUCell(RNNCellBase):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The state after a step: (N, input_size), (N, hidden_size) -> (N, hidden_size).
 
-        Raises InvalidArgument: shapes that do not fit.
+        Raises InvalidArgument: incompatible shapes.
         """
         return self._step("GRU", input, None if hx is None else (hx,), 1)[0]

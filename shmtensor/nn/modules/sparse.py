@@ -16,7 +16,7 @@ from .module import Module
 def _table(
     num_embeddings: int, embedding_dim: int, padding_idx: int | None, given: Tensor | None, device: Any, dtype: Any
 ) -> tuple[Tensor, int | None]:
-    """The weight and the number of the padding row, from 0. Raises InvalidArgument: they do not go together."""
+    """The weight and the number of the padding row, from 0. Raises InvalidArgument: they do not match."""
     if padding_idx is not None:
         if not -num_embeddings <= padding_idx < num_embeddings:
             raise InvalidArgument(f"Padding_idx must be within num_embeddings; got {padding_idx} of {num_embeddings}")
@@ -38,7 +38,7 @@ def _shape_of(embeddings: Tensor) -> tuple[int, ...]:
 
 
 class _Table(Module):
-    """What both tables have."""
+    """The base of both tables."""
 
     weight: Parameter
     num_embeddings: int
@@ -83,8 +83,8 @@ class Embedding(_Table):
         sparse: the gradient of the weight is sparse.
         _weight: the table.
         _freeze: its gradients are not recorded.
-        device: None or the CPU.
-        dtype: of the vectors.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the vectors.
 
     Raises:
         InvalidArgument: padding_idx is not an index, or a table of another shape.
@@ -131,7 +131,7 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """A table of vectors, of which each bag of indices gives the mean, sum or maximum.
+    """A table of vectors; the result for each bag of indices is the mean, sum or maximum of its vectors.
 
     Args:
         num_embeddings: number of vectors.
@@ -144,8 +144,8 @@ class EmbeddingBag(_Table):
         _weight: the table.
         include_last_offset: the last offset is the end of the last bag.
         padding_idx: index of a vector that is not counted, is 0 at first and gets no gradient.
-        device: None or the CPU.
-        dtype: of the vectors.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the vectors.
 
     Raises:
         InvalidArgument: padding_idx is not an index, or a table of another shape.

@@ -1,4 +1,4 @@
-"""The state of a module as a dict of tensors, with torch's keys: made, and loaded.
+"""Saving and loading the state of a module as a dict of tensors, with torch's keys.
 
 These functions do the work of `Module.state_dict` and `Module.load_state_dict`.
 """
@@ -15,7 +15,7 @@ from ...errors import DTypeError, ShmTensorError, StateDictMismatch
 from ..parameter import Parameter
 
 EXTRA: Final = "_extra_state"
-"""Last part of the key of what `get_extra_state` gives."""
+"""Last part of the key of the extra state."""
 
 
 class IncompatibleKeys(NamedTuple):
@@ -31,7 +31,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 def overrides(module: Any, method: str) -> bool:
-    """Whether a module's class has a method of its own in place of Module's."""
+    """Whether a module's class overrides a method of Module."""
     found = getattr(type(module), method, None)
     return getattr(found, "__module__", None) != "shmtensor.nn.modules.module"
 
@@ -123,7 +123,7 @@ def load_own(
     unexpected_keys: list[str],
     error_msgs: list[str],
 ) -> None:
-    """Load a module's own parameters, persistent buffers and extra state. What does not fit goes to the lists."""
+    """Load a module's own parameters, persistent buffers and extra state. Problems are added to the lists."""
     for hook in [*module._load_state_dict_pre_hooks.values()]:
         hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
     own = persistent(module)

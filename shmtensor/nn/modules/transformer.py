@@ -19,7 +19,7 @@ from .normalization import LayerNorm
 
 
 def _activation(named: Any) -> Any:
-    """A function, or that of a name. Raises InvalidArgument: another name than relu and gelu."""
+    """A function, given itself or by name. Raises InvalidArgument: a name other than relu and gelu."""
     if not isinstance(named, str):
         return functional.relu if named is None else named
     if named not in ("relu", "gelu"):
@@ -40,12 +40,12 @@ class TransformerEncoderLayer(Module):
         dim_feedforward: size between the linear maps.
         dropout: probability of dropout.
         activation: function between the linear maps: one of tensors, "relu" or "gelu".
-        layer_norm_eps: of LayerNorm.
+        layer_norm_eps: eps of LayerNorm.
         batch_first: tensors are (N, L, size) instead of (L, N, size).
         norm_first: LayerNorm comes before attention and linear maps instead of after the sums.
         bias: whether linear maps and LayerNorm have biases.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument: another name of an activation, or heads that do not divide d_model.
@@ -81,7 +81,7 @@ class TransformerEncoderLayer(Module):
             src: (L, N, d_model), (N, L, d_model) with batch_first, or (L, d_model).
             src_mask: (L, L) or (N * heads, L, L): which pairs do not count.
             src_key_padding_mask: (N, L): which elements do not count.
-            is_causal: src_mask is the one for which later elements do not count.
+            is_causal: src_mask is the causal mask, for which later elements do not count.
         """
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
@@ -109,12 +109,12 @@ class TransformerDecoderLayer(Module):
         dim_feedforward: size between the linear maps.
         dropout: probability of dropout.
         activation: function between the linear maps: one of tensors, "relu" or "gelu".
-        layer_norm_eps: of LayerNorm.
+        layer_norm_eps: eps of LayerNorm.
         batch_first: tensors are (N, L, size) instead of (L, N, size).
         norm_first: LayerNorm comes before attention and linear maps instead of after the sums.
         bias: whether linear maps and LayerNorm have biases.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument: another name of an activation, or heads that do not divide d_model.
@@ -154,13 +154,13 @@ class TransformerDecoderLayer(Module):
 
         Args:
             tgt: (L, N, d_model), (N, L, d_model) with batch_first, or (L, d_model).
-            memory: what the encoder gave, (S, N, d_model).
+            memory: the result of the encoder, (S, N, d_model).
             tgt_mask: which pairs of tgt do not count.
             memory_mask: which pairs of tgt and memory do not count.
             tgt_key_padding_mask: which elements of tgt do not count.
             memory_key_padding_mask: which elements of memory do not count.
-            tgt_is_causal: tgt_mask is the one for which later elements do not count.
-            memory_is_causal: memory_mask is the one for which later elements do not count.
+            tgt_is_causal: tgt_mask is the causal mask, for which later elements do not count.
+            memory_is_causal: memory_mask is the causal mask, for which later elements do not count.
         """
         own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         other = (memory_mask, memory_key_padding_mask, memory_is_causal)
@@ -192,9 +192,9 @@ class TransformerEncoder(Module):
     """Several layers of an encoder, one after the other.
 
     Args:
-        encoder_layer: a layer, of which each one here is a copy.
+        encoder_layer: the layer that is copied.
         num_layers: number of layers.
-        norm: what the results go through; None: nothing.
+        norm: module applied to the results; None: none.
         enable_nested_tensor: has no effect.
         mask_check: has no effect.
     """
@@ -225,9 +225,9 @@ class TransformerDecoder(Module):
     """Several layers of a decoder, one after the other.
 
     Args:
-        decoder_layer: a layer, of which each one here is a copy.
+        decoder_layer: the layer that is copied.
         num_layers: number of layers.
-        norm: what the results go through; None: nothing.
+        norm: module applied to the results; None: none.
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
@@ -265,12 +265,12 @@ class Transformer(Module):
         activation: function between the linear maps: one of tensors, "relu" or "gelu".
         custom_encoder: another encoder.
         custom_decoder: another decoder.
-        layer_norm_eps: of LayerNorm.
+        layer_norm_eps: eps of LayerNorm.
         batch_first: tensors are (N, L, size) instead of (L, N, size).
         norm_first: LayerNorm comes before attention and linear maps instead of after the sums.
         bias: whether linear maps and LayerNorm have biases.
-        device: None or the CPU.
-        dtype: of the parameters.
+        device: device of the parameters; None: the CPU.
+        dtype: type of the parameters.
 
     Raises:
         InvalidArgument: another name of an activation, or heads that do not divide d_model.
@@ -311,20 +311,20 @@ class Transformer(Module):
         """The results of the decoder, of the shape of tgt.
 
         Args:
-            src: what the encoder gets.
-            tgt: what the decoder gets.
+            src: input of the encoder.
+            tgt: input of the decoder.
             src_mask: which pairs of src do not count.
             tgt_mask: which pairs of tgt do not count.
             memory_mask: which pairs of tgt and src do not count in the decoder.
             src_key_padding_mask: which elements of src do not count.
             tgt_key_padding_mask: which elements of tgt do not count.
             memory_key_padding_mask: which elements of src do not count in the decoder.
-            src_is_causal: src_mask is the one for which later elements do not count.
-            tgt_is_causal: tgt_mask is the one for which later elements do not count.
-            memory_is_causal: memory_mask is the one for which later elements do not count.
+            src_is_causal: src_mask is the causal mask, for which later elements do not count.
+            tgt_is_causal: tgt_mask is the causal mask, for which later elements do not count.
+            memory_is_causal: memory_mask is the causal mask, for which later elements do not count.
 
         Raises:
-            InvalidArgument: sizes that do not fit.
+            InvalidArgument: incompatible sizes.
         """
         axis = 0 if self.batch_first else 1
         if src.dim() == 3 and src.shape[axis] != tgt.shape[axis]:

@@ -1,4 +1,4 @@
-"""Images of other sizes, channels as pixels, and channels in another order."""
+"""Resizing of images, channels as pixels, and channels in another order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Upsample(Module):
         scale_factor: instead, their factors.
         mode: "nearest", "linear", "bilinear", "bicubic" or "trilinear".
         align_corners: the outermost elements keep their places.
-        recompute_scale_factor: compute the factors again from sizes.
+        recompute_scale_factor: compute the factors again from the sizes.
     """
 
-    recompute_scale_factor: bool | None = True  # of older pickles, which have none
+    recompute_scale_factor: bool | None = True  # for older pickles, which lack it
 
     def __init__(
         self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,

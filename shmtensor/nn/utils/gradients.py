@@ -27,7 +27,7 @@ def get_total_norm(
     tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """The norm of all elements of several tensors, as of one vector.
+    """The norm of all elements of several tensors, as if they were one vector.
 
     Args:
         tensors: the tensors.
@@ -57,7 +57,7 @@ def clip_grads_with_norm_(
 
     Args:
         parameters: the parameters.
-        max_norm: the largest norm that is wanted.
+        max_norm: the largest norm.
         total_norm: the norm of all gradients.
         foreach: has no effect.
     """

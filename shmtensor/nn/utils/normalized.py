@@ -24,7 +24,7 @@ class _Normalized:
     """A hook that computes a weight before each call.
 
     Args:
-        name: of the weight.
+        name: name of the weight.
     """
 
     word: ClassVar[str]
@@ -84,7 +84,7 @@ class WeightNorm(_Normalized):
     """The hook of weight_norm.
 
     Args:
-        name: of the weight.
+        name: name of the weight.
         dim: the axis along which lengths are learned; -1: one length.
     """
 
@@ -106,7 +106,7 @@ def weight_norm(module: AnyModule, name: str = "weight", dim: int | None = 0) ->
 
     Args:
         module: the module.
-        name: of the weight.
+        name: name of the weight.
         dim: the axis along which lengths are learned; None: one length.
 
     Raises:
@@ -135,7 +135,7 @@ class SpectralNorm(_Normalized):
     """The hook of spectral_norm.
 
     Args:
-        name: of the weight.
+        name: name of the weight.
         n_power_iterations: steps of the power iteration in each call in training.
         dim: the axis of outputs.
         eps: the least length by which vectors are divided.
@@ -183,7 +183,7 @@ def spectral_norm(
 
     Args:
         module: the module.
-        name: of the weight.
+        name: name of the weight.
         n_power_iterations: steps of the power iteration in each call.
         eps: the least length by which vectors are divided.
         dim: the axis of outputs; None: 1 of transposed convolutions, else 0.

@@ -88,7 +88,7 @@ class PackedSequence:
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes another one; None of None."""
+    """The inverse of a permutation; None for None."""
     return None if permutation is None else wrap(np.argsort(permutation._live(), kind="stable"))
 
 
@@ -100,12 +100,12 @@ def _lengths_of(lengths: Any, count: int) -> list[int]:
             f"Expected `len(lengths)` to be equal to batch_size, but got {len(found)} (batch_size={count})"
         )
     if min(found, default=0) <= 0:
-        raise InvalidArgument("Length of all samples has to be greater than 0, and there has to be one at least")
+        raise InvalidArgument("Length of all samples has to be greater than 0, and there has to be at least one")
     return found
 
 
 def _places(lengths: Sequence[int], steps: int) -> tuple[Any, Any]:
-    """Rows of a padded batch, flat with the steps first, that packed rows are, and the number of rows of each step."""
+    """For each packed row, its row in a padded batch (flat, steps first); and the number of rows of each step."""
     there = np.arange(steps)[:, None] < np.asarray(lengths)
     return np.flatnonzero(there), there.sum(1)
 
@@ -117,7 +117,7 @@ def pack_padded_sequence(
 
     Args:
         input: (L, N, ...), or (N, L, ...) with batch_first.
-        lengths: of each sequence: a tensor or list of N integers.
+        lengths: length of each sequence: a tensor or list of N integers.
         batch_first: the first axis is that of sequences.
         enforce_sorted: the sequences are in the order of their lengths, the longest first; otherwise they are sorted.
 
@@ -153,7 +153,7 @@ def pad_packed_sequence(
     Args:
         sequence: the sequences.
         batch_first: the first axis of the result is that of sequences.
-        padding_value: what follows the shorter ones.
+        padding_value: the value after the end of shorter sequences.
         total_length: this length, instead of that of the longest sequence.
 
     Returns:
@@ -192,7 +192,7 @@ def pad_sequence(
     Args:
         sequences: tensors (L, ...).
         batch_first: the first axis of the result is that of sequences.
-        padding_value: what fills the shorter ones up.
+        padding_value: the value that fills up shorter sequences.
         padding_side: "right" or "left".
 
     Returns:
