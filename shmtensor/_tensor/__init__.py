@@ -1,5 +1,5 @@
-"""Tensors: what each is (`core`), and functions and methods, a module for each family, imported at its first use.
+"""Tensors: the class (`core`), and functions and methods, a module for each family, imported at its first use.
 
-What lies above imports Tensor from `methods`: there it has all of them. (The folder has an underscore because
+Other packages import Tensor from `methods`, where it has all its methods. (The folder has an underscore because
 `shmtensor.tensor` is the function that makes a tensor, as in torch.)
 """

@@ -24,7 +24,7 @@ _SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
 def _shifted(xp: Module, name: str, a: Array, dim: int, dtype: Any) -> tuple[Array, int]:
-    """The values less the largest along an axis, in the type to compute in, and the axis."""
+    """The values minus the largest along an axis, in the type to compute in, and the axis."""
     if dtype is not None:
         a = a.astype(dtype_of(dtype), copy=False)
     require_floating(name, a)
@@ -79,7 +79,7 @@ def _of_relu(g: Tensor, output: Tensor) -> Tensor:
 
 @operation(name="relu_back", function=False, method=False, gradient={"gradient": _of_relu})
 def _relu_back(xp: Module, gradient: Array, output: Array) -> Array:
-    """The gradient of `relu` for its input, of that of its output."""
+    """The gradient of the input of `relu`, from that of its output."""
     found = relu_back(gradient, output) if type(output) is np.ndarray else None
     return xp.where(output <= 0, gradient.dtype.type(0), gradient) if found is None else found
 
@@ -100,7 +100,7 @@ def _of_threshold(g: Tensor, input: Tensor, threshold: float) -> Tensor:
 
 @operation(method=False, out=Out.COPIED, gradient=_of_threshold)
 def threshold(xp: Module, input: Array, threshold: float, value: float) -> Array:
-    """`value` where x is not above `threshold`; both become elements of the tensor's type, without their fraction.
+    """`value` where x is not above `threshold`; both are converted to the tensor's type; fractions are cut off.
 
     Raises DTypeError: bool and complex numbers; InvalidArgument: a number that the type does not have.
     """
@@ -200,7 +200,7 @@ def _of_slope(g: Tensor, input: Tensor, weight_shape: tuple[int, ...]) -> Tensor
     }
 )
 def prelu(xp: Module, input: Array, weight: Array) -> Array:
-    """`x` above 0, else weight * x; of several weights each belongs to one position along axis 1.
+    """`x` above 0, else weight * x; with several weights, one for each position along axis 1.
 
     Raises InvalidArgument: another number of weights; DTypeError: integers, complex numbers, weights of another type.
     """

@@ -117,7 +117,7 @@ def rsub(xp: Module, input: Array, other: Operand, *, alpha: complex = 1) -> Arr
 
 @operation(out=Out.COPIED, in_place=True, fails="heaviside with values of shape {values.shape} and")
 def heaviside(xp: Module, input: Array, values: Array) -> Array:
-    """0 below 0, 1 above 0, and an element of `values` at 0; 0 of NaN. Both have one type.
+    """0 below 0, 1 above 0, and an element of `values` at 0; 0 for NaN. Both have one type.
 
     Raises DTypeError: two types, complex numbers; InvalidArgument: incompatible shapes.
     """
@@ -131,7 +131,7 @@ def heaviside(xp: Module, input: Array, values: Array) -> Array:
 
 @operation(results=FrexpResult, gradient=lambda g, result: ldexp(g[0], -result[1]))
 def frexp(xp: Module, input: Array) -> FrexpResult:
-    """Mantissas, from 0.5 to below 1 (0 of 0), and exponents: `input = mantissa * 2 ** exponent`.
+    """Mantissas, from 0.5 to below 1 (0 for 0), and exponents: `input = mantissa * 2 ** exponent`.
 
     Raises DTypeError: integers and complex numbers.
     """

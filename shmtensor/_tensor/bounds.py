@@ -1,4 +1,4 @@
-"""Values that are too large, too small or no numbers: bounded from one side, replaced, and found.
+"""Bounding, replacing and finding values that are too large, too small or NaN.
 
 Nothing in this module blocks.
 """
@@ -69,7 +69,7 @@ def nan_to_num(
 ) -> Array:
     """Numbers for NaN (default 0), infinity and minus infinity (defaults: the largest and the least of the type).
 
-    Of complex numbers both parts are replaced.
+    In complex numbers, both parts are replaced.
     """
     if input.dtype.kind in "biu":
         return input.copy()

@@ -1,6 +1,6 @@
 """Tensors from several: products of sets, matrices of blocks, diagonals, powers; and edges around one.
 
-Results are copies, except of one tensor. Nothing in this module blocks.
+Results are copies, except `cartesian_prod` of one tensor. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .result_types import common_type
 
 
 def _of_product(g: Tensor, tensors_shape: tuple[tuple[int, ...], ...]) -> list[Tensor]:
-    """Gradients of the tensors of a product: each of an element is added up over the combinations that have it."""
+    """Gradients of the tensors of a product: that of an element is summed over the combinations that have it."""
     count = len(tensors_shape)
     if count == 1:
         return [g]
@@ -141,9 +141,9 @@ def _of_edges(g: Tensor, pad: Sequence[int]) -> Tensor:
     gradient=_of_edges,
 )
 def constant_pad_nd(xp: Module, x: Array, /, pad: Sequence[int], value: Any = 0) -> Array:
-    """The tensor with so many elements before and after, of the last axis first; negative numbers take some away.
+    """The tensor with elements added before and after each axis, last axis first; negative numbers remove some.
 
-    Raises InvalidArgument: not two numbers for each axis, or more taken away than there are.
+    Raises InvalidArgument: not two numbers for each axis, or more removed than there are.
     """
     sizes = indices_of(pad)
     if len(sizes) % 2 or len(sizes) > 2 * x.ndim:

@@ -1,6 +1,6 @@
-"""Complex numbers and their parts: made of parts, seen as pairs of real numbers, their angles, signs and conjugates.
+"""Complex numbers and their parts: made of parts, viewed as pairs of real numbers, angles, signs and conjugates.
 
-Conjugates are computed at once: no tensor has a conjugation that is still to be done. Nothing in this module blocks.
+Conjugates are computed at once, not lazily as in torch. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def polar(xp: Module, abs: Array, angle: Array) -> Array:
 
 
 def _of_angle(g: Tensor, input: Tensor) -> Tensor:
-    """Gradient of an angle: 0 of real numbers, and at 0."""
+    """Gradient of an angle: 0 for real numbers, and at 0."""
     if input.dtype.kind != "c":
         return zeros_like(g)
     x = input.conj()
@@ -80,7 +80,7 @@ def _of_angle(g: Tensor, input: Tensor) -> Tensor:
 
 @operation(out=Out.COPIED, gradient=_of_angle)
 def angle(xp: Module, input: Array) -> Array:
-    """The angle of complex numbers; of others pi below 0, else 0, and NaN of NaN. Integers give float32."""
+    """The angle of complex numbers; for others pi below 0, else 0, and NaN for NaN. Integers give float32."""
     if input.dtype.kind == "c":
         return xp.arctan2(input.imag, input.real)
     dtype = floating_type(input)
@@ -90,7 +90,7 @@ def angle(xp: Module, input: Array) -> Array:
 
 @operation(out=Out.COPIED, in_place=True, gradient=lambda g, input: rules.sgn(g, input))
 def sgn(xp: Module, input: Array) -> Array:
-    """The sign; of complex numbers x / abs(x), and 0 of 0."""
+    """The sign; for complex numbers x / abs(x), and 0 for 0."""
     return xp.logical_or(input, input) if input.dtype.kind == "b" else xp.sign(input)
 
 
@@ -114,13 +114,13 @@ def conj(xp: Module, input: Array) -> Array:
 
 @operation(result=Result.VIEW, gradient=lambda g: g)
 def resolve_conj(xp: Module, input: Array) -> Array:
-    """Itself: no tensor has a conjugation that is still to be done."""
+    """Itself: no tensor is conjugated lazily."""
     return input
 
 
 @operation(result=Result.VIEW, gradient=lambda g: g)
 def resolve_neg(xp: Module, input: Array) -> Array:
-    """Itself: no tensor has a negation that is still to be done."""
+    """Itself: no tensor is negated lazily."""
     return input
 
 

@@ -64,17 +64,17 @@ def to(
     Args:
         dtype: the type. Values are truncated where they must be.
         device: "cpu", "cuda", or "cuda:1" and so on.
-        other: a tensor whose type and device are wanted.
-        non_blocking: a copy from pinned memory to a GPU is not waited for, and the memory is kept until it is done;
-            else it has no effect.
-        copy: a copy in any case.
-        memory_format: in which order the elements lie; default `preserve_format`.
+        other: a tensor that has the wanted type and device.
+        non_blocking: do not wait for a copy from pinned memory to a GPU; the memory is kept until the copy is done.
+            Otherwise it has no effect.
+        copy: always copy.
+        memory_format: order of the elements in memory; default `preserve_format`.
 
     Raises:
         DTypeError: no such type.
         InvalidArgument: no such device or memory format, or incompatible arguments.
     """
-    if len(target) == 1 and isinstance(target[0], DType) and device is None:  # most are
+    if len(target) == 1 and isinstance(target[0], DType) and device is None:  # most calls
         return _converted(self, target[0], copy, memory_format)
     first, *rest = target or (other,)
     if isinstance(first, Tensor):
@@ -101,7 +101,7 @@ def to(
 
 @composed(function=False)
 def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The name of its type, such as 'shmtensor.FloatTensor'; with a type, `to` that.
+    """The name of its type, such as 'shmtensor.FloatTensor'; with a type, `to(dtype)`.
 
     Args:
         dtype: a type, a class such as `shmtensor.FloatTensor`, or the name of such a class.
@@ -117,7 +117,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 def type_named(spec: Any) -> NumpyType:
-    """The type that a type, a class of tensors or the name of such a class means. Raises DTypeError."""
+    """The type that a type, a tensor class or the name of a tensor class means. Raises DTypeError."""
     if isinstance(spec, TypedTensor):
         return spec._dtype
     return named(spec, "Tensor")
@@ -132,7 +132,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 @composed(function=False)
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
-    """Itself if it is in the processor's memory, else a copy there, which is waited for; in that memory format."""
+    """Itself if it is in the processor's memory, else a copy there in that memory format. Blocks until it is done."""
     return _converted(_moved(self, CPU, False), None, False, memory_format)
 
 
@@ -157,9 +157,9 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 
 @composed(function=False)
 def record_stream(self: Tensor, stream: Any) -> None:
-    """Say that a tensor in shared memory of a GPU is used on a stream, other than that of its creation or receipt.
+    """Declare that a stream uses a tensor in shared memory of a GPU that was created or received on another stream.
 
-    Its memory is given to others only once that stream has passed its work so far. Has no effect on other tensors.
+    Its memory is reused only after the work that was submitted to that stream so far. Has no effect on other tensors.
 
     Args:
         stream: a stream of `shmtensor.cuda`, CuPy or torch.
@@ -170,7 +170,7 @@ def record_stream(self: Tensor, stream: Any) -> None:
 
 
 ALSO: Final = {"complex_float": "cfloat", "complex_double": "cdouble"}
-"""torch's names of methods that have TH's."""
+"""torch's names of methods that have TH's names."""
 
 
 def _convert(row: ElementType) -> None:
@@ -192,7 +192,7 @@ def set_default_tensor_type(t: Any) -> None:
     """Change the default type to that of a class such as `shmtensor.DoubleTensor`, or of its name. Does not block.
 
     Raises:
-        DTypeError: no such class, or one of another than a floating-point type.
+        DTypeError: no such class, or its type is not floating-point.
     """
     set_default_dtype(type_named(t))
 
@@ -258,7 +258,7 @@ def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None
 
 @composed(function=False)
 def new(self: Tensor, *content: Any) -> Tensor:
-    """What the class of this tensor's type makes: `x.new(2, 3)` of sizes, `x.new([2, 3])` of values. Raises as that."""
+    """Call the class of this tensor's type: `x.new(2, 3)` with sizes, `x.new([2, 3])` with values. Raises as that."""
     return Tensor._construct(content, self._array.dtype)  # type: ignore[no-any-return]
 
 

@@ -19,7 +19,7 @@ _PLANS: Final = {(0, 0): ("", "", ""), (1, 1): ("p", "p", "p"), (1, 2): ("p", "q
 
 @composed()
 def conv2(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
-    """The convolution of images with kernels: the kernel's rows and columns count from the end.
+    """The convolution of images with kernels: the kernel's rows and columns are reversed.
 
     | axes of `input` | axes of `k` | result |
     | --- | --- | --- |
@@ -30,13 +30,13 @@ def conv2(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Te
 
     Args:
         input, k: the input and the kernel, of one type, which is that of the result.
-        mode: "V": where the kernel lies within the image, `(h - kh) // stride + 1` rows; "F": where it touches it,
-            `(h - 1) * stride + kh` rows.
+        mode: "V": only where the kernel lies within the image, `(h - kh) // stride + 1` rows; "F": wherever it overlaps
+            the image, `(h - 1) * stride + kh` rows.
         stride: a number, or one for rows and one for columns: how far apart the places of the kernel are ("V"), or the
             elements of the image ("F").
 
     Raises:
-        InvalidArgument: other axes; planes that do not go together; no elements; an image smaller than the kernel with
+        InvalidArgument: other axes; different numbers of planes; no elements; an image smaller than the kernel with
             "V"; another mode or a stride below 1.
         DTypeError: two types.
     """
@@ -45,7 +45,7 @@ def conv2(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Te
 
 @composed()
 def xcorr2(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
-    """The cross-correlation of images with kernels, which is `conv2` with kernels that are not turned round.
+    """The cross-correlation of images with kernels, which is `conv2` with kernels that are not reversed.
 
     Complex kernels are not conjugated. Arguments and errors as `conv2`.
     """
@@ -63,7 +63,7 @@ def conv3(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Te
 
 @composed()
 def xcorr3(input: Tensor, k: Tensor, mode: str = "V", *, stride: Any = 1, out: Tensor | None = None) -> Tensor:
-    """The cross-correlation of volumes with kernels, which is `conv3` with kernels that are not turned round.
+    """The cross-correlation of volumes with kernels, which is `conv3` with kernels that are not reversed.
 
     Arguments and errors as `conv3`.
     """
@@ -76,7 +76,7 @@ def _last(a: Tensor, axes: int) -> tuple[int, ...]:
 
 
 def _combined(name: str, axes: int, x: Tensor, k: Tensor, mode: str, stride: Any, *, turns: bool = False) -> Tensor:
-    """The cross-correlation over the last `axes` axes, with the kernel turned round if it `turns`. Raises as conv2."""
+    """The cross-correlation over the last `axes` axes, with the kernel reversed if `turns`. Raises as conv2."""
     array_of(x), array_of(k)
     lead_x, lead_k, lead = _plan(name, axes, x, k)
     steps = _steps(name, axes, stride)
@@ -124,7 +124,7 @@ def _steps(name: str, axes: int, stride: Any) -> tuple[int, ...]:
 
 
 def _places(shape: tuple[int, ...], size: tuple[int, ...], steps: tuple[int, ...]) -> tuple[Any, ...]:
-    """The index of the elements of an input of this shape in what `_spread` makes of it."""
+    """The index of the elements of an input of this shape in the result of `_spread`."""
     sizes = zip(shape[-len(size) :], size, steps, strict=True)
     return (..., *[slice(width - 1, width + (n - 1) * step, step) for n, width, step in sizes])
 

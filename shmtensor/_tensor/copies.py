@@ -1,4 +1,4 @@
-"""Copies of what the functions of views give: `transpose_copy` is `transpose`, as a tensor with memory of its own.
+"""Copying forms of functions that return views: `transpose_copy` is `transpose`, as a tensor with memory of its own.
 
 Nothing in this module blocks.
 """
@@ -22,7 +22,7 @@ _INTO = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, a
 
 
 def _copy(name: str, view: Callable[..., Any], *, method: bool = False) -> Callable[..., Any]:
-    """The function `name`, which copies what `view` gives."""
+    """The function `name`, which copies the result of `view`."""
 
     def compute(*args: Any, out: Any = None, **how: Any) -> Any:
         made = view(*args, **how)

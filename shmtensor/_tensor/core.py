@@ -110,7 +110,7 @@ class Tensor(TensorBase, Methods):
     _storage: Storage | None
     _epoch: int  # of the storage when _array was taken; SETTLED: it lies in a shared block, which never moves
     _keeps_gradient: ClassVar[bool] = True  # whether a deepcopy has a copy of `grad`
-    _base: Tensor | None  # of a view: what it is a view of; None: it was made under no_grad. Not set in others
+    _base: Tensor | None  # of a view: its base; None: it was made under no_grad. Not set in others
 
     def __new__(cls, *content: Any) -> Self:
         return cls._construct(content, None)  # type: ignore[no-any-return]
@@ -197,10 +197,10 @@ class Tensor(TensorBase, Methods):
                 return array, storage, epoch
 
     def _share(self, view: NDArray[Any], array: NDArray[Any], storage: Storage | None, epoch: int) -> Tensor:
-        """A tensor on this one's storage with a view of `array`, of which `_located` told where it lies."""
+        """A tensor on this one's storage with a view of `array`, which lies where `_located` returned."""
         if storage is None:
             storage = self.storage()
-            epoch = self._epoch if self._array is array else 0  # if it was moved meanwhile, then from its first place
+            epoch = self._epoch if self._array is array else 0  # if it was moved meanwhile, from its first place
         return _tensor(view, storage, epoch)
 
     def _alias(self) -> Tensor:
@@ -228,7 +228,7 @@ class Tensor(TensorBase, Methods):
         requires_grad: bool = False,
         dtype: Any = None,
     ) -> Tensor:
-        """A tensor on `storage` from what `_parts` gives.
+        """A tensor on `storage` from the result of `_parts`.
 
         Args:
             offset: first element in the storage.
@@ -244,7 +244,7 @@ class Tensor(TensorBase, Methods):
         epoch, flat = storage._epoch, storage._flat
         if len(size) != len(stride) or offset < 0:
             raise InvalidArgument(
-                f"offset {offset}, size {size} and stride {stride} describe no tensor; "
+                f"offset {offset}, size {size} and stride {stride} do not describe a tensor; "
                 "give integers, as many sizes as strides"
             )
         try:
@@ -261,7 +261,7 @@ class Tensor(TensorBase, Methods):
             made.requires_grad = True
         return made
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -392,7 +392,7 @@ class Tensor(TensorBase, Methods):
         return self._on_host().tobytes()
 
     def _on_host(self) -> NDArray[Any]:
-        """The array in the processor's memory; of one on a GPU a copy, which is waited for."""
+        """The array in the processor's memory; for a tensor on a GPU a copy. Blocks until that is done."""
         array = self._live()
         return array if isinstance(array, _ndarray) else load("gpu.arrays").to_host(array)
 
@@ -404,12 +404,12 @@ class Tensor(TensorBase, Methods):
 
     def _refuse_host(self) -> NoReturn:
         """Raise DTypeError: NumPy cannot read a tensor on a GPU."""
-        raise DTypeError(f"a tensor on {self.device} cannot be an array of NumPy's; copy it to the host first: x.cpu()")
+        raise DTypeError(f"a tensor on {self.device} cannot be converted to a NumPy array; use x.cpu() first")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if self.requires_grad or type(self._array) is not _ndarray:
-            self.numpy()  # says what to do
-        return np.array(self._live().view(), dtype=dtype, copy=copy)  # the object itself stays ours
+            self.numpy()  # raises the error
+        return np.array(self._live().view(), dtype=dtype, copy=copy)  # a view, so that nobody else gets `_array` itself
 
     def _not_single(self, doing: str) -> NoReturn:
         """The error of TensorBase where it needs one element. Raises InvalidArgument."""
@@ -446,7 +446,7 @@ class Tensor(TensorBase, Methods):
     # -- elements -----------------------------------------------------------------------------------------------------
 
     def _index(self, key: Any) -> Tensor:
-        """What `self[key]` is, where TensorBase does not know it: for all keys but an integer or a slice.
+        """`self[key]` for keys that TensorBase does not handle: all but an integer or a slice.
 
         Basic indexing gives a view (a tensor without axes for one element), indexing by arrays a copy, as in NumPy.
 
@@ -499,9 +499,9 @@ class Tensor(TensorBase, Methods):
 
     @property
     def data(self) -> Tensor:
-        """A tensor of the same memory whose changes autograd does not see; set, the tensor gets other memory.
+        """A tensor of the same memory whose changes autograd does not see. Setting it gives the tensor other memory.
 
-        Raises DTypeError: set to what is not a tensor.
+        Raises DTypeError: set to something other than a tensor.
         """
         made = self._alias()
         own_counter(made)
@@ -512,16 +512,16 @@ class Tensor(TensorBase, Methods):
         self._array, self._storage, self._epoch = array_of(value), value.storage(), value._epoch
 
     def detach(self) -> Tensor:
-        """A tensor of the same memory that has no part in the graph. In-place changes of it are counted."""
+        """A tensor of the same memory that is not part of the graph. In-place changes of it are counted."""
         return self._alias()
 
     def detach_(self) -> Self:
-        """Take no part in the graph any more, as a leaf that does not require grad; returns self."""
+        """Leave the graph, and become a leaf that does not require grad; returns self."""
         set_output(self, None, 0)
         return self
 
     def _form(self) -> tuple[tuple[int, ...], NumpyType]:
-        """What a gradient of it has to be like."""
+        """The shape and the type of its gradients."""
         return self._array.shape, self._array.dtype
 
     # -- by value -----------------------------------------------------------------------------------------------------
@@ -562,11 +562,11 @@ class Tensor(TensorBase, Methods):
         return self.fill_(0)
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Self:
-        """Copy values, converting their type; returns self. They broadcast, or (TH's) are as many, and copied in order.
+        """Copy values, converting their type; returns self. They broadcast, or (as in TH) are as many, copied in order.
 
         Args:
             src: a tensor, array, number or nested sequence.
-            non_blocking: a copy from pinned memory to a GPU is not waited for; else it has no effect.
+            non_blocking: do not wait for a copy from pinned memory to a GPU; otherwise it has no effect.
 
         Raises:
             InvalidArgument: shapes that do not broadcast, of other numbers of elements.
@@ -584,7 +584,7 @@ class Tensor(TensorBase, Methods):
             if is_device_array(values):
                 return self._copy_across(a, values, non_blocking)
             values = array_from(src, a.dtype)
-        if values.size == a.size and values.shape != a.shape:  # what broadcasts then has other axes of size 1 alone
+        if values.size == a.size and values.shape != a.shape:  # if it broadcasts, it differs only by axes of size 1
             values = values.reshape(a.shape)
         try:
             np.copyto(a, values, casting="unsafe")
@@ -622,7 +622,7 @@ Tensor._rebuild.__module__ = Tensor.__module__
 
 
 def wrap(array: Any) -> Tensor:
-    """A tensor of what NumPy gave: an array of its own, or a scalar. Raises DTypeError."""
+    """A tensor of a result of NumPy: an array of its own, or a scalar. Raises DTypeError."""
     if type(array) is not _ndarray and not is_device_array(array):
         array = np.asarray(array)
     if array.dtype not in BY_DTYPE:
@@ -631,7 +631,7 @@ def wrap(array: Any) -> Tensor:
 
 
 def _moved_to(value: Any, array: Any) -> Any:
-    """A value that is written to an array on another device, as an array there. Raises DTypeError: not numbers."""
+    """A value to write to an array on another device, as an array there. Raises DTypeError: not numbers."""
     arrays = load("gpu.arrays")
     return arrays.to_host(value) if isinstance(array, _ndarray) else arrays.operand(value, array)
 
@@ -672,7 +672,7 @@ def again(error: Exception, doing: str, array: NDArray[Any], function: Callable[
 
 
 def target_of(out: Any) -> NDArray[Any]:
-    """The array that results go to. Raises DTypeError: no tensor; LayoutError: it cannot be written."""
+    """The array that results go to. Raises DTypeError: not a tensor; LayoutError: it cannot be written."""
     a = array_of(out)
     if not is_writable(a):
         raise refused(ValueError("read-only"), "writing to", a)
@@ -703,7 +703,7 @@ def placed(result: Tensor, out: Tensor | None, doing: str) -> Tensor:
         return result
     if is_recorded((result, out)):
         raise GradientError(
-            f"{doing} with out= and a tensor that requires grad; gradients are not recorded so: leave out= out, or use "
+            f"{doing} with out= and a tensor that requires grad; gradients are not recorded with out=: omit it, or use "
             "no_grad() or detach()"
         )
     made = given(array_of(result), out, doing)
@@ -729,7 +729,7 @@ def require_shape(a: NDArray[Any], shape: tuple[int, ...], doing: str) -> None:
 
 
 def index_of(value: Any, what: str = "index") -> int:
-    """An integer, of whatever class but bool. Raises InvalidArgument."""
+    """An integer of any class except bool. Raises InvalidArgument."""
     try:
         return integer(value)
     except TypeError:
@@ -773,7 +773,7 @@ def indices_of(values: Any, what: str = "sizes") -> tuple[int, ...]:
 
 
 def index_key(key: Any, indexed: Any = None) -> Any:
-    """An index with its tensors as arrays, where the indexed one is; of bytes they are masks, as TH's ByteTensors.
+    """An index with arrays for its tensors, on the device of the indexed one. Bytes are masks, as TH's ByteTensors.
 
     They are copies: NumPy checks indices before it uses them, and another process might change them in between.
     """
@@ -799,7 +799,7 @@ OPERANDS: Final = (int, float, complex, np.ndarray, np.generic, list)
 
 
 class TypedTensor(type):
-    """Class of FloatTensor and its kin: calling one makes a Tensor of its type; such tensors are instances of it."""
+    """Class of FloatTensor and the others: a call makes a Tensor of its type; such tensors are instances of it."""
 
     _dtype: NumpyType
 
@@ -811,7 +811,7 @@ class TypedTensor(type):
 
 
 TENSOR_CLASSES: Final[dict[NumpyType, type[Tensor]]] = {}
-"""The class for each type that is there."""
+"""The class of each loaded type."""
 
 
 def _make_class(row: ElementType) -> None:

@@ -31,7 +31,7 @@ from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
 from .options import Make, Place, on_device, pinned, pinned_place, place_of, requiring, type_for, with_options
 
-_PLAIN = 1 << 40  # elements; larger sizes are looked at more closely
+_PLAIN = 1 << 40  # elements; larger sizes are checked more closely
 
 
 @composed(method=False)
@@ -46,7 +46,7 @@ def from_numpy(array: NDArray[Any], shared: bool = False, allocator: Any = None)
         shared, allocator: as `asarray`: a copy in that memory, of whatever layout, unless the array lies there already.
 
     Raises:
-        DTypeError: no ndarray, or an object, structured, byte-swapped or unsupported dtype.
+        DTypeError: not an ndarray, or an object, structured, byte-swapped or unsupported dtype.
         LayoutError: read-only, or strides that a tensor cannot have; the message says to copy.
         OutOfMemory, ManagerError: shared, as `empty`.
     """
@@ -60,7 +60,7 @@ def from_numpy(array: NDArray[Any], shared: bool = False, allocator: Any = None)
 
 
 def _seldom(complete: Callable[..., Tensor]) -> Callable[[Make], Make]:
-    """Give a function the parameters and the name of `complete`, to which it leaves calls with keywords seldom used."""
+    """Give a function the parameters and the name of `complete`, which handles calls with rarely used keywords."""
 
     def decorate(make: Make) -> Make:
         complete.__name__ = complete.__qualname__ = make.__name__
@@ -122,19 +122,19 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
         dtype: default float32, or what `set_default_dtype` was given.
         layout: `shmtensor.strided`.
         device: "cpu", or "cuda", "cuda:1" and so on for a GPU.
-        requires_grad: whether gradients are recorded of what is computed with it.
-        pin_memory: in memory from which a GPU copies fast and without waiting (docs/gpu.md), which takes about 40 us
-            for each MiB. Beside shared=True: shared memory, which is pinned if it has at least 64 KiB.
-        memory_format: in which order the elements lie: `channels_last` of four axes, `channels_last_3d` of five.
+        requires_grad: whether gradients are recorded for computations with it.
+        pin_memory: in page-locked memory, for fast asynchronous copies to a GPU (docs/gpu.md). Pinning takes about 40
+            us per MiB. With shared=True: shared memory, which is pinned if it has at least 64 KiB.
+        memory_format: order of the elements in memory: `channels_last` for four axes, `channels_last_3d` for five.
         shared: in shared memory of this process's manager (the first one blocks until the manager is ready) instead of
             the heap.
         allocator: one of `shmtensor.allocators`, or an object with malloc and free: in its memory. It frees the memory
             after the last tensor and array over it.
 
     Raises:
-        InvalidArgument: sizes that are negative or impossible; no such device or memory format; an allocator beside
-            shared=True or `out`, or one whose memory cannot be used; pin_memory=True beside a device, an allocator or
-            `out`.
+        InvalidArgument: sizes that are negative or impossible; no such device or memory format; an allocator together
+            with shared=True or `out`, or one whose memory cannot be used; pin_memory=True together with a device, an
+            allocator or `out`.
         DTypeError: no such type, or not that of `out`.
         OutOfMemory: no memory, or a quota was reached.
         ManagerError: shared, and no manager can be reached or started.
@@ -146,10 +146,10 @@ def empty(shape: Any = (), *more: Any, dtype: Any = None, shared: bool = False, 
     kind = dtypes.default if dtype is None else dtype_of(dtype)
     if shared and not isinstance(shared, Place):
         made: Tensor | None = allocate_tensor(kind, (shape, *more) if more else shape)
-        if made is not None:  # most are
+        if made is not None:  # most calls
             return made
     sizes = (shape, *more)
-    if type(shape) is int and not more and 0 <= shape <= _PLAIN:  # most are
+    if type(shape) is int and not more and 0 <= shape <= _PLAIN:  # most calls
         nbytes = shape * kind.itemsize
     else:
         sizes, nbytes = shape_from(sizes, kind.itemsize)
@@ -244,7 +244,7 @@ def full(
     Args:
         size, shape: an integer, or a sequence of them.
         fill_value: a number, or a tensor of one element.
-        dtype: default by the value: bool, int64 for integers, float32, complex64.
+        dtype: default depends on the value: bool, int64 for integers, float32, complex64.
 
     Raises:
         InvalidArgument: also a value outside the range of the type.
@@ -312,12 +312,11 @@ def asarray(
     Does not block, unless shared.
 
     Args:
-        obj: a tensor (given back as it is), an array, anything with `__dlpack__` or the buffer protocol, nested
+        obj: a tensor (returned unchanged), an array, anything with `__dlpack__` or the buffer protocol, nested
             sequences or a number.
         dtype: default as `tensor`.
-        copy: True: always a copy; False: never (raises InvalidArgument where one is needed); None: where one is needed.
-        shared, allocator: in shared memory, or that of an allocator, as `empty`; a copy is needed of what is not there
-            yet.
+        copy: True: always copy; False: never (raises InvalidArgument if a copy is needed); None: only if needed.
+        shared, allocator: in shared memory, or that of an allocator, as `empty`; values in other memory are copied.
 
     Raises:
         InvalidArgument, DTypeError: as `tensor`; no such device.
@@ -366,7 +365,7 @@ def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
     array = obj
     if not isinstance(obj, np.ndarray) and not isinstance(obj, bool | int | float | complex | list | tuple):
         if hasattr(obj, "__dlpack__"):
-            with suppress(BufferError):  # it has no memory to lend, or not here: the other ways may do
+            with suppress(BufferError):  # it cannot export its memory; other ways may work
                 return _over(from_dlpack(obj, copy=copy), wanted, None if copy else copy)
         if hasattr(obj, "__array__"):
             array = np.asarray(obj)
@@ -385,7 +384,7 @@ def _over(obj: Any, wanted: NumpyType | None, copy: bool | None) -> Tensor:
 def _allow(copy: bool | None, what: str) -> None:
     if copy is False:
         raise InvalidArgument(
-            f"{what} cannot be this tensor without a copy, and copy=False was asked for; leave copy out"
+            f"{what} cannot become this tensor without a copy, and copy=False was given; leave copy out"
         )
 
 
@@ -453,7 +452,7 @@ def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, shared: 
     """
     t = zeros(n, n if m is None else m, dtype=dtype, shared=shared)
     a = t._array
-    if -a.shape[0] < index_of(k) < a.shape[1]:  # NumPy wants to count within them
+    if -a.shape[0] < index_of(k) < a.shape[1]:  # NumPy requires a diagonal within the matrix
         np.fill_diagonal(a[:, k:] if k > 0 else a[-k:], 1)
     return t
 

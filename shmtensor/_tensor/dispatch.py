@@ -206,11 +206,11 @@ class Form:
         return annotations_of(self.shown).get(first) == "Arrays"
 
     def named_as_torch(self, operation: Callable[..., Any], wider: Callable[..., Any] | None) -> Callable[..., Any]:
-        """What takes the calls of a form on ufuncs in which some operand is given by name.
+        """A callable for calls of a form on ufuncs with some operand given by name.
 
         Args:
-            operation: takes the calls without other names than `out`.
-            wider: takes calls with more parameters, if there are.
+            operation: handles calls with no keyword except `out`.
+            wider: handles calls with more parameters; None: there are none.
         """
         named = {*(self.shown.__kwdefaults__ or ())}
         if self.out not in (Out.PASSED, Out.COPIED):
@@ -225,7 +225,7 @@ class Form:
         return call
 
     def own_arguments(self, args: tuple[Any, ...], how: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments with the implementation's names in place of torch's. Raises TypeError: they do not fit."""
+        """Arguments with the implementation's names in place of torch's. Raises TypeError: they do not match."""
         own = _own_signature(self.shown, self.out).parameters
         try:
             positional, values = own_arguments(own, self.keywords, args, how)
@@ -246,7 +246,7 @@ class Form:
     def recover(
         self, error: Exception, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any], out: Any
     ) -> Any:
-        """Compute again if memory was lacking, else raise our error for NumPy's.
+        """Compute again if memory was lacking, else raise this package's error for NumPy's.
 
         Args:
             error: the exception that `compute(*args, **how)` raised.
@@ -277,7 +277,7 @@ class Form:
         raise failed(error, doing, array) from error
 
     def _renamed(self, compute: Callable[..., Any], args: tuple[Any, ...], how: dict[str, Any], out: Any) -> Any:
-        """Compute with the names of the implementation for torch's and others. Raises TypeError: they do not fit."""
+        """Compute with the implementation's names for torch's and others. Raises TypeError: they do not match."""
         count = takes_module(compute)
         place = {"out": how.pop("out")} if self.out in (Out.PLACE, Out.PLACED) and "out" in how else {}
         by_position = len(args) - count
@@ -359,7 +359,7 @@ def all_rows() -> list[Row]:
 
 
 def _is_of_call(error: TypeError, compute: Callable[..., Any]) -> bool:
-    """Whether an implementation did not even take its arguments."""
+    """Whether the arguments did not match the parameters of an implementation."""
     trace = error.__traceback__
     return trace is None or (hasattr(compute, "__wrapped__") and trace.tb_next is None)
 
@@ -462,7 +462,7 @@ def _parameters(compute: Any, keywords: dict[str, str]) -> dict[str, Any]:
 
 
 def lifted(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """An implementation that computes with one axis where the tensor has none, as torch's operations on an axis do."""
+    """An implementation that treats a tensor without axes as one of one axis, as torch's operations on an axis do."""
 
     @wraps(compute)
     def lift(xp: Module, x: Any, *args: Any, **how: Any) -> Any:

@@ -58,7 +58,7 @@ def _of_distance(g: Tensor, apart: Tensor, distance: Tensor, p: float) -> Tensor
 def of_cov(
     g: Tensor, x: Tensor, correction: float, fweights: Tensor | None, aweights: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Of `cov`: with regard to the observations, and to how much each counts."""
+    """Of `cov`: with regard to the observations, and to their weights."""
     rows = (x.reshape(1, -1) if x.ndim < 2 else x).conj()
     n, count = rows.shape
     g = g.reshape(n, n)

@@ -1,4 +1,4 @@
-"""Distances between rows, and how they vary together. Results are copies; nothing in this module blocks."""
+"""Distances between rows, covariances and correlations. Results are copies; nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cdist(xp: Module, x1: Array, x2: Array, p: float = 2.0, compute_mode: Any = 
     """The p-norm of the difference of each row of `x1` and each row of `x2`; axes before the last two broadcast.
 
     Args:
-        compute_mode: of torch; results do not depend on it.
+        compute_mode: has no effect.
 
     Raises:
         DTypeError: not floating-point types; InvalidArgument: fewer than two axes, shapes, p < 0.
@@ -123,12 +123,12 @@ def cov(
     fweights: Array | None = None,
     aweights: Array | None = None,
 ) -> Array:
-    """How the variables, which are rows, vary together; of one variable its variance, without axes.
+    """The covariance matrix of variables, which are rows; for one variable its variance, without axes.
 
     Args:
         correction: subtracted from the number of observations (columns).
         fweights: how often each observation was made: integers.
-        aweights: how much each observation counts.
+        aweights: weight of each observation.
 
     Raises:
         InvalidArgument: more than two axes; weights below 0 or of another size; DTypeError: fweights of other types.

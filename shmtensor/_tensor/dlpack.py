@@ -1,6 +1,6 @@
 """DLPack: tensors go to and come from other array libraries of this process without a copy.
 
-The capsules are made and taken apart in native code; which memory is whose, and until when, is told in docs/sharing.md.
+The capsules are made and read in native code. docs/sharing.md describes who owns which memory, and for how long.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def __dlpack__(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A DLPack capsule with the memory of this tensor, which lives as long as somebody has it. Does not block.
+    """A DLPack capsule with the memory of this tensor, which it keeps alive. Does not block.
 
-    As the array API says. Memory that is read-only here is exported as such, or not at all.
+    It follows the array API. Memory that is read-only here is exported as such, or not at all.
 
     Args:
         stream: on a GPU the receiver's stream, which waits for the current one, as the array API numbers it; None: the
             default stream; -1: nothing waits. A processor has no streams.
         max_version: the newest version that the receiver understands; None: one before 1.
         dl_device: None, or where the tensor is.
-        copy: True: the capsule has memory of its own. It is never needed, so None and False are the same.
+        copy: True: the capsule has memory of its own. A copy is never needed, so None and False are the same.
 
     Raises:
-        BufferError: another device; strides that go backwards; read-only memory for a receiver before version 1; a
-            dtype that DLPack has not.
+        BufferError: another device; negative strides; read-only memory for a receiver before version 1; a dtype that
+            DLPack does not have.
         InvalidArgument: a stream, or not a version.
         MemoryError: no memory for the copy.
     """
@@ -56,12 +56,10 @@ def __dlpack__(
         raise InvalidArgument(f"stream {stream!r} was given for a tensor in the processor's memory; leave it out")
     if dl_device is not None and dl_device != CPU:
         raise BufferError(f"asked to export to DLPack device {dl_device!r}; tensors are on {CPU}: leave dl_device out")
-    integrate()  # torch is to know what it gets
+    integrate()  # so that torch keeps the kind of the memory
     array = self.clone()._array if copy else self._live()
     if any(stride < 0 for stride in array.strides):
-        raise BufferError(
-            f"a tensor whose strides {array.strides} go backwards, which torch does not survive; export a clone()"
-        )
+        raise BufferError(f"a tensor whose strides {array.strides} are negative, which crashes torch; export a clone()")
     try:
         versioned = max_version is not None and max_version[0] >= 1
     except (IndexError, TypeError):
@@ -87,22 +85,22 @@ def to_dlpack(input: Tensor) -> Any:
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an array of another library, which it keeps alive. Does not block.
 
-    Memory of a shared tensor that went out and comes back is known again: the tensor is shared. What the other library
-    marked read-only is read-only here.
+    Memory of a shared tensor that was exported and comes back is recognized: the tensor is shared. Memory that the
+    other library marked read-only is read-only here.
 
     Args:
-        ext_tensor: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which
-            is used up.
-        device: "cpu", for the other library to copy its data from wherever it is; None: a tensor where the data is,
-            on a GPU too. The current stream waits for the other library's.
+        ext_tensor: anything with `__dlpack__` (an array of NumPy, torch, JAX, CuPy ...), or a DLPack capsule, which is
+            consumed.
+        device: "cpu": the other library copies its data to the host if necessary; None: a tensor where the data is,
+            also on a GPU. The current stream waits for that of the other library.
         copy: True: always copy; False and None: never (False refuses what the other library has copied).
 
     Raises:
         AttributeError: an object without `__dlpack__`.
         BufferError: data on another device, of a type that no tensor has, not aligned, of a later major version of
-            DLPack; copy=False of what was copied.
-        DTypeError: a dtype that NumPy has and tensors have not.
-        InvalidArgument: a capsule that was used before, or is none of DLPack's, or contradicts itself.
+            DLPack; copy=False for data that was copied.
+        DTypeError: a dtype that NumPy has and tensors do not.
+        InvalidArgument: a capsule that was consumed before, is not a DLPack capsule, or is inconsistent.
         MemoryError: no memory for the copy.
         Whatever `ext_tensor.__dlpack__` raises.
     """
@@ -116,7 +114,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         return made.clone() if copy else made
     if wanted is not None and wanted != "cpu":
         raise BufferError(f"asked for a tensor on device {wanted!r}; the data is in the processor's memory: use x.to()")
-    integrate()  # torch is to know what it gives
+    integrate()  # as above
     return wrap(_native.dlpack_import(ext_tensor, None if device is None else CPU, copy))
 
 
@@ -124,11 +122,11 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 def torch(self: Tensor) -> Any:
     """A torch tensor over the memory of this one, without a copy. Does not block.
 
-    It has this memory's access: torch does not know read-only memory, and a write to that is a segmentation fault.
+    torch does not know read-only memory: a write to memory that is read-only here is a segmentation fault.
 
     Raises:
         ModuleNotFoundError: torch is not installed.
-        BufferError: strides that go backwards; a dtype that torch has not.
+        BufferError: negative strides; a dtype that torch does not have.
     """
     return load("integrations.torch").to_torch(self)
 
@@ -141,7 +139,7 @@ def from_torch(tensor: Any) -> Tensor:
 
     Raises:
         ModuleNotFoundError: torch is not installed.
-        DTypeError: not a torch tensor, or of a type that tensors have not.
+        DTypeError: not a torch tensor, or of a type that tensors do not have.
         BufferError: a tensor on a device, sparse or conjugated.
     """
     return load("integrations.torch").from_torch(tensor)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Einstein's summation. Nothing in this module blocks."""
+"""Einstein summation. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .dispatch import Array, Module, composed, export, operation
 
 @composed(method=False)
 def einsum(equation: Any, *operands: Any) -> Tensor:
-    """The sum of products that an equation in Einstein's notation says ("ij,jk->ik"), in an order of little work.
+    """The sum of products of an equation in Einstein notation ("ij,jk->ik"), in an order that takes little work.
 
     A new tensor. Without an equation, `einsum(a, [0, 1], b, [1, 2], [0, 2])`: a list of numbers after each tensor names
-    its axes, and perhaps a last one those of the result.
+    its axes, and an optional last list those of the result.
 
     Args:
         equation: a string, or the first tensor.
         operands: tensors, or one list of them.
 
-    Raises InvalidArgument: not an equation, or one that does not fit the shapes.
+    Raises InvalidArgument: not an equation, or one that does not match the shapes.
     """
     if not isinstance(equation, str):
         equation, operands = _spelled((equation, *operands))

@@ -155,7 +155,7 @@ def binary(
     }  # fmt: skip
     if wider is not None:
         how["shown"] = wider
-        wider.__qualname__ = name  # messages of Python have it
+        wider.__qualname__ = name  # Python's messages show it
     row.function = make_form(row, name, into=into, wider=wider, **how)
     row.methods.update(dict.fromkeys(row.names, row.function))
     place = {**how, "method": True, "fails": f"{name} in place on", "out": Out.PLACE, "shown": wider or other_operand}
@@ -183,7 +183,7 @@ def _placed(wider: Callable[..., Any] | None) -> Callable[..., Any] | None:
     def placed(x: Any, other: Any, **how: Any) -> Any:
         return wider(x, other, out=x, **how)
 
-    placed.__qualname__ = f"{wider.__qualname__}_"  # messages of Python have it
+    placed.__qualname__ = f"{wider.__qualname__}_"  # Python's messages show it
     return placed
 
 
@@ -219,7 +219,7 @@ def _rsqrt(xp: Module, a: Array, out: Array | None = None) -> Array:
 
 
 def _frac(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """What is behind the point."""
+    """The fractional part."""
     return xp.subtract(a, xp.trunc(a), out)
 
 
@@ -228,17 +228,17 @@ def _copied(xp: Module, a: Array, out: Array | None) -> Array:
 
 
 def _sign(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """-1, 0 or 1; of a complex number it divided by its size."""
+    """-1, 0 or 1; for a complex number, the number divided by its absolute value."""
     return _copied(xp, a, out) if a.dtype.kind == "b" else xp.sign(a, out)
 
 
 def _square(xp: Module, a: Array, out: Array | None = None) -> Array:
-    """The product with itself; of bool as int64."""
+    """The product with itself; int64 for bool."""
     return xp.square(a.astype(xp.int64) if a.dtype.kind == "b" else a, out)
 
 
 def _power(a: Any, b: Any, out: Any = None) -> Any:
-    """The first to the power of the second; of integers 0 where it is a fraction."""
+    """The first to the power of the second; for integers, 0 where the result is a fraction."""
     kinds = getattr(a, "dtype", _BOOL).kind, getattr(b, "dtype", _BOOL).kind
     if kinds[1] != "i" or kinds[0] in "fcV" or np.all(b >= 0):
         return np.power(a, b, out)
@@ -307,7 +307,7 @@ trunc = unary("trunc", np.trunc, "fix", gradient=lambda g: zeros_like(g))
 
 @operation(out=Out.COPIED, in_place=True, fails="rounding to {decimals} decimals", gradient=lambda g: zeros_like(g))
 def round(xp: Module, x: Array, /, *, decimals: int = 0) -> Array:
-    """The nearest number of so many decimals, the even one of two; `decimals` below 0: of powers of ten.
+    """Round to a number of decimals, ties to even; `decimals` below 0 round to powers of ten.
 
     Raises InvalidArgument: decimals that are not an integer; DTypeError: types that cannot be rounded so.
     """

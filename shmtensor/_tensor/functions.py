@@ -1,8 +1,8 @@
 """The functions of all operations on tensors as one namespace. The module of each is imported at its first use.
 
-Those of `linalg` and `random` belong to it as far as they are functions of `shmtensor` too, and some methods that work
-in place, of which the tensor is the first argument: `shmtensor.exp_(x)`, as in torch. Type checkers read
-`functions.pyi`, which tools/stubs.py makes of the same rows.
+It includes the functions of `linalg` and `random` that are functions of `shmtensor` too, and some in-place methods, with
+the tensor as the first argument: `shmtensor.exp_(x)`, as in torch. Type checkers read `functions.pyi`, which
+tools/stubs.py generates from the same rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Methods of tensors that have to do with gradients; what they do is in `shmtensor.autograd`. Nothing here blocks."""
+"""Methods of tensors for gradients, which call `shmtensor.autograd`. Only `backward` blocks, until it is done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def backward(
     """Add its gradients to `grad` of the leaves that it was computed from: `autograd.backward`, which has the errors.
 
     Args:
-        gradient: of its shape; may be left out for one real element.
+        gradient: a tensor of its shape; may be left out for one real element.
         retain_graph, create_graph, inputs: as for `autograd.backward`.
     """
     _autograd().backward(self, gradient, retain_graph, create_graph, inputs=inputs)
@@ -32,9 +32,9 @@ def backward(
 
 @composed(function=False)
 def register_hook(self: Tensor, hook: Callable[[Tensor], Any]) -> Any:
-    """Call `hook(gradient)` when its gradient is known; what that returns replaces it, unless it is None.
+    """Call `hook(gradient)` when its gradient is known; a result that is not None replaces the gradient.
 
-    Returns a handle, whose `remove()` takes the hook away. Raises GradientError: it does not require grad.
+    Returns a handle, whose `remove()` removes the hook. Raises GradientError: it does not require grad.
     """
     return load("autograd.hooks").register(self, hook)
 

@@ -14,14 +14,14 @@ from .dispatch import Array, Module, composed, export, operation
 
 
 class Histogram(NamedTuple):
-    """What histogram gives."""
+    """The result of histogram."""
 
     hist: Tensor
     bin_edges: Tensor
 
 
 class HistogramDD(NamedTuple):
-    """What histogramdd gives."""
+    """The result of histogramdd."""
 
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
@@ -43,7 +43,7 @@ def _bounds(points: Array, count: int, given: Any) -> list[tuple[float, float]]:
 
 
 def _edges(xp: Module, points: Array, bins: Any, given: Any) -> list[Array]:
-    """The edges of the parts along each axis."""
+    """The edges of the bins along each axis."""
     count = points.shape[1]
     several = bins if isinstance(bins, SEQUENCES) else [bins] * count
     wanted = [array_of(one).copy() if isinstance(one, Tensor) else one for one in several]
@@ -51,7 +51,7 @@ def _edges(xp: Module, points: Array, bins: Any, given: Any) -> list[Array]:
         raise InvalidArgument(f"bins for {len(wanted)} axes, and points of {count}; give as many")
     if all(isinstance(one, INTEGERS) for one in wanted):
         if min(map(index_of, wanted), default=1) < 1:
-            raise InvalidArgument(f"a histogram of {wanted} parts; give numbers from 1")
+            raise InvalidArgument(f"a histogram of {wanted} bins; give numbers of at least 1")
         bounds = _bounds(points, count, given)
         with np.errstate(all="ignore"):
             return [
@@ -60,18 +60,18 @@ def _edges(xp: Module, points: Array, bins: Any, given: Any) -> list[Array]:
             ]
     edges = [xp.asarray(one).astype(points.dtype) for one in wanted]
     if any(one.ndim != 1 or not one.size for one in edges):
-        raise InvalidArgument("edges of a histogram must be tensors of one axis, with one edge at least")
+        raise InvalidArgument("edges of a histogram must be tensors of one axis, with at least one edge")
     return edges
 
 
 def _counted(xp: Module, points: Array, edges: list[Array], weight: Array | None, density: bool) -> Array:
-    """How many points, or how much weight, lies in each part."""
+    """The number of points, or the sum of their weights, in each bin."""
     shape = tuple([len(one) - 1 for one in edges])
     inside = xp.ones(len(points), bool)
     place = xp.zeros(len(points), np.int64)
     for column, edge, n in zip(points.T, edges, shape, strict=True):
         at = xp.searchsorted(edge, column, "right") - 1
-        at[column == edge[-1]] = n - 1  # the last part has its upper edge
+        at[column == edge[-1]] = n - 1  # the last bin includes its upper edge
         inside &= (column >= edge[0]) & (column <= edge[-1]) & (at >= 0) & (at < n)
         place = place * n + at
     weights = None if weight is None else weight.reshape(-1)[inside].astype(np.float64)
@@ -108,16 +108,16 @@ def histogram(
     weight: Array | None = None,
     density: bool = False,
 ) -> Histogram:
-    """How many values lie in each part of a range, and the edges of the parts.
+    """The number of values in each bin of a range, and the edges of the bins.
 
     Args:
-        bins: number of equal parts, or a tensor of edges.
+        bins: number of equal bins, or a tensor of edges.
         range: lowest and highest edge; None: the smallest and the largest value.
-        weight: what each value counts.
-        density: divide by the sum and by the widths of the parts; NaN if nothing was counted.
+        weight: weight of each value.
+        density: divide by the sum and by the widths of the bins; NaN if nothing was counted.
 
     Raises:
-        DTypeError: not a floating-point type; InvalidArgument: a range or incompatible shapes.
+        DTypeError: not a floating-point type; InvalidArgument: an invalid range, or incompatible shapes.
     """
     _require_float(x, "histogram")
     _require_weights(weight, x.shape, "histogram")
@@ -149,15 +149,15 @@ def histogramdd(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramDD:
-    """How many points, whose coordinates are on the last axis, lie in each part of a grid, and the edges of the parts.
+    """The number of points, with coordinates on the last axis, in each bin of a grid, and the edges of the bins.
 
     Args:
-        bins: number of equal parts, a list of one for each coordinate, or a list of tensors of edges.
+        bins: number of equal bins, a list of one for each coordinate, or a list of tensors of edges.
         range: lowest and highest edge of each coordinate, in one list; None: the smallest and largest coordinates.
         weight, density: as `histogram`.
 
     Raises:
-        DTypeError: not a floating-point type; InvalidArgument: a range or incompatible shapes.
+        DTypeError: not a floating-point type; InvalidArgument: an invalid range, or incompatible shapes.
     """
     hist, edges = _of_points(input, bins, range, weight, density)
     return HistogramDD(hist, tuple(edges))

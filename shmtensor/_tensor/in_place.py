@@ -1,4 +1,4 @@
-"""In-place methods: other shapes for a tensor (which change its view of its storage), and other values.
+"""In-place methods that change the shape of a tensor (its view of its storage), or its values.
 
 Nothing in this module blocks.
 """
@@ -20,11 +20,11 @@ from .statistical import cumprod, cumsum
 
 
 def _become(self: Tensor, other: Tensor) -> Tensor:
-    """Make a tensor the view that another one of it is. Raises GradientError: a leaf that requires grad."""
+    """Make a tensor the same view as `other`, a view of it. Raises GradientError: a leaf that requires grad."""
     if other.requires_grad:
         if self.is_leaf:
             raise GradientError(
-                "the shape of a leaf that requires grad was to be changed in place; use no_grad(), or a view of it"
+                "cannot change the shape of a leaf that requires grad in place; use no_grad(), or a view of it"
             )
         set_output(self, other.grad_fn, other.output_nr)
     storage = other.storage()
@@ -34,13 +34,13 @@ def _become(self: Tensor, other: Tensor) -> Tensor:
 
 @composed(function=False)
 def unsqueeze_(self: Tensor, dim: int) -> Tensor:
-    """Get a new axis of size 1 at `dim`; returns self. Raises IndexOutOfRange, InvalidArgument."""
+    """Insert a new axis of size 1 at `dim`; returns self. Raises IndexOutOfRange, InvalidArgument."""
     return _become(self, shapes.unsqueeze(self, dim))
 
 
 @composed(function=False)
 def squeeze_(self: Tensor, dim: Any = None) -> Tensor:
-    """Lose axes of size 1: all of them, or those named; returns self. Raises as squeeze does."""
+    """Remove axes of size 1: all of them, or those named; returns self. Raises as squeeze does."""
     return _become(self, shapes.squeeze(self, dim))
 
 
@@ -58,7 +58,7 @@ def t_(self: Tensor) -> Tensor:
 
 @composed(function=False)
 def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """Get these sizes and strides (elements); returns self. Raises InvalidArgument: beyond the storage."""
+    """Set sizes and strides (elements); returns self. Raises InvalidArgument: beyond the storage."""
     return _become(input, shapes.as_strided(input, size, stride, storage_offset))
 
 
@@ -71,7 +71,7 @@ def cumsum_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 @composed(function=False)
 def cumprod_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """`cumprod` in place; returns self. Raises IndexOutOfRange."""
-    kept = clone(self) if is_recorded((self,)) else self  # the gradient needs what was there
+    kept = clone(self) if is_recorded((self,)) else self  # the gradient needs the previous values
     return self.copy_(cumprod(kept, dim, dtype=dtype))
 
 

@@ -1,6 +1,6 @@
-"""Indices: `x[key]` with gradients, elements along axes that broadcast; of triangles, elements and flat positions.
+"""`x[key]` with gradients, elements along axes that broadcast, and indices of triangles and flat positions.
 
-Results are copies, but for `x[key]` with a basic index. Nothing in this module blocks.
+Results are copies, except `x[key]` with a basic index. Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .selection import _indices, index_sum, sum_parts, summed_at, taken_along_ba
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """What `x[key]` is, recorded. Raises IndexOutOfRange, InvalidArgument: not an index."""
+    """`x[key]`, recorded. Raises IndexOutOfRange, InvalidArgument: not an index."""
     return _item(x, _kept(key))
 
 
@@ -35,7 +35,7 @@ def setitem_(x: Tensor, key: Any, value: Any) -> Tensor:
 
 
 def _kept(key: Any) -> Any:
-    """An index whose parts nobody else changes."""
+    """A copy of an index, whose parts nobody else changes."""
     return tuple([_kept_part(one) for one in key]) if isinstance(key, tuple) else _kept_part(key)
 
 
@@ -66,7 +66,7 @@ def _item_back(g: Tensor, x_shape: tuple[int, ...], key: Any) -> Tensor:
     gradient=_item_back,
 )
 def _item(xp: Module, x: Array, key: Any) -> Array:
-    """What `x[key]` is, of an index without tensors."""
+    """`x[key]` for an index without tensors."""
     try:
         found = x[key]
         if isinstance(found, np.generic):  # a view without axes is wanted
@@ -80,7 +80,7 @@ def _item(xp: Module, x: Array, key: Any) -> Array:
 
 @operation(name="items_put_back", function=False, method=False, gradient=lambda g, key: _item(g, key))
 def _items_put_back(xp: Module, x: Array, shape: tuple[int, ...], key: Any) -> Array:
-    """Zeros of a shape, with the elements of `x` at an index; sums where that names one several times."""
+    """Zeros of a shape, with the elements of `x` at an index; elements at the same place are summed."""
     if isinstance(key, np.ndarray) and key.dtype.kind != "b":
         made = xp.zeros(shape, x.dtype)
         sum_parts(xp, made, key.reshape(-1) % max(len(made), 1), x.reshape(key.size, *shape[1:]))
@@ -105,7 +105,7 @@ def zeroed(xp: Module, x: Array, key: Any) -> Array:
 
 
 def value_of(g: Tensor, key: Any, value_shape: tuple[int, ...]) -> Tensor:
-    """The gradient of what was written; it may have more axes than the place, of size 1."""
+    """The gradient of the written value, which may have more axes than the place, of size 1."""
     part = _item(g, key)
     return part if part.ndim >= len(value_shape) else part.reshape((1,) * (len(value_shape) - part.ndim) + part.shape)
 
@@ -119,7 +119,7 @@ def value_of(g: Tensor, key: Any, value_shape: tuple[int, ...]) -> Tensor:
     gradient={"x": _zeroed_back, "value": value_of},
 )
 def _put_item(xp: Module, x: Array, key: Any, value: Operand) -> Array:
-    """`x[key] = value`, of an index without tensors."""
+    """`x[key] = value` for an index without tensors."""
     x[key] = value
 
 
@@ -135,7 +135,7 @@ def _taken_back(g: Tensor, x_shape: tuple[int, ...], indices: Any, dim: int | No
 
 @operation(out=Out.COPIED, fails="taking elements along axis {dim} of", gradient=_taken_back)
 def take_along_dim(xp: Module, x: Array, /, indices: Array, dim: int | None = None) -> Array:
-    """For each place of `indices` the element whose index along an axis stands there; other axes broadcast.
+    """For each element of `indices`, the element of `x` at that index along an axis; other axes broadcast.
 
     Without an axis, elements in flat order for indices in flat order.
 

@@ -1,4 +1,4 @@
-"""What types can do, and what this namespace has: the array API's questions. Nothing in this module blocks."""
+"""Inspection of types and of the namespace, as in the array API. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KINDS: Final[dict[str, str]] = {
 
 
 class FloatInfo(NamedTuple):
-    """What `finfo` gives."""
+    """The result of `finfo`."""
 
     resolution: float
     min: float
@@ -61,7 +61,7 @@ class FloatInfo(NamedTuple):
 
 
 class IntInfo(NamedTuple):
-    """What `iinfo` gives."""
+    """The result of `iinfo`."""
 
     min: int
     max: int
@@ -137,7 +137,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return any(isdtype(found, one) for one in kind)
     if isinstance(kind, str):
         if kind not in KINDS:
-            raise DTypeError(f"{kind!r} is not a kind of types; there is {', '.join(KINDS)}")
+            raise DTypeError(f"{kind!r} is not a kind of types; use one of {', '.join(KINDS)}")
         return ("f" if found.isbuiltin == 2 else found.kind) in KINDS[kind]
     return found == dtype_of(kind)
 
@@ -221,18 +221,18 @@ def is_tensor(obj: Any) -> bool:
 
 
 class NamespaceInfo:
-    """What `__array_namespace_info__()` gives."""
+    """The result of `__array_namespace_info__()`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What the array API leaves open."""
+        """Properties that the array API leaves open."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_AXES}
 
     def default_device(self) -> Any:
-        """Where tensors are made when nothing is said."""
+        """The default device of new tensors."""
         return CPU
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """The types of tensors when nothing is said. Raises InvalidArgument: no such device."""
+        """The default types of new tensors. Raises InvalidArgument: no such device."""
         device_of(device)
         whole = DTYPES[np.dtype(np.int64)]
         return {
@@ -258,7 +258,7 @@ class NamespaceInfo:
 
 @composed(method=False)
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do."""
+    """Information on this namespace."""
     return NamespaceInfo()
 
 
@@ -268,7 +268,7 @@ def __array_namespace__(self: Tensor, /, *, api_version: str | None = None) -> A
     from .._loading import load
 
     if api_version is not None and api_version not in API_VERSIONS:
-        raise InvalidArgument(f"array API {api_version!r} was asked for; there is {', '.join(API_VERSIONS)}")
+        raise InvalidArgument(f"array API {api_version!r} was asked for; use one of {', '.join(API_VERSIONS)}")
     return load("array_api")
 
 

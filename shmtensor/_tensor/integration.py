@@ -50,14 +50,14 @@ def _neighbours(values: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 
 def _along(points: Tensor, axis: int, ndim: int) -> Tensor:
-    """Points of values of so many axes, in a shape that broadcasts to that of the values."""
+    """Points of values of `ndim` axes, in a shape that broadcasts to that of the values."""
     if points.ndim == 1:
         return points.reshape(-1, *[1] * (ndim - 1 - axis))
     return points.reshape((1,) * (ndim - points.ndim) + points.shape)
 
 
 def _by_values(g: Tensor, shape: tuple[int, ...], x: Tensor | None, dx: Any, axis: int) -> Tensor:
-    """Gradient of the values, of that of the areas."""
+    """Gradient of the values, from that of the areas."""
     sizes = (*shape[:axis], shape[axis] - 1, *shape[axis + 1 :])
     if x is None:
         halves = (g * (0.5 if dx is None else dx / 2)).broadcast_to(sizes)
@@ -70,7 +70,7 @@ def _by_values(g: Tensor, shape: tuple[int, ...], x: Tensor | None, dx: Any, axi
 
 
 def _by_points(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Gradient of the points, of that of the areas."""
+    """Gradient of the points, from that of the areas."""
     right, left = _neighbours(y, axis)
     halves = g * ((right + left) / 2)
     found = _padded(halves, axis, 1, 0) - _padded(halves, axis, 0, 1)
@@ -89,7 +89,7 @@ def _of_points(g: Tensor, y: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 def _of_areas(g: Tensor, axis: int) -> Tensor:
-    """The gradient of areas, of that of their sums."""
+    """The gradient of areas, from that of their sums."""
     return g.flip(axis).cumsum(axis).flip(axis)
 
 

@@ -1,4 +1,4 @@
-"""Tensors joined, repeated and rolled: copies, but for `meshgrid`. Nothing in this module blocks."""
+"""Tensors joined, repeated and rolled. Results are copies, except of `meshgrid`. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _separated(g: Tensor, shapes: Any, axis: int, wide: Callable[[tuple[int, ...
     """The gradients of tensors that were joined along an axis.
 
     Args:
-        shapes: of these tensors.
-        wide: gives, for one of these, the shape with which it was joined.
+        shapes: shapes of these tensors.
+        wide: returns, for one of these shapes, the shape with which the tensor was joined.
     """
     found, start = [], 0
     for shape in shapes:
@@ -74,7 +74,7 @@ def _one_after_the_other(xp: Module, arrays: Any, axis: Any, out: Any) -> Array:
         for a in arrays:
             if a.dtype is not kind or not a.size:
                 break
-        else:  # as most are
+        else:  # most calls
             return xp.concatenate(arrays, axis)
     kept = [a for a in arrays if a.shape != (0,)]
     if len(kept) == len(arrays) or not kept or axis is None:
@@ -167,7 +167,7 @@ def column_stack(xp: Module, tensors: Arrays, /) -> Array:
 
 @operation(fails="rolling", gradient=lambda g, shifts, dims: g.roll(_back(shifts), dims))
 def roll(xp: Module, x: Array, /, shifts: Any, dims: Any = None) -> Array:
-    """The elements moved by `shifts` places along axes, or in flat order; what falls off comes in again. A copy.
+    """The elements moved by `shifts` places along axes, or in flat order; they come back at the other end. A copy.
 
     Raises IndexOutOfRange, InvalidArgument: not as many shifts as axes.
     """
@@ -179,7 +179,7 @@ def _back(shifts: Any) -> Any:
 
 
 def rolled(xp: Module, x: Array, shifts: Any, dims: Any) -> Array:
-    """What `roll` gives."""
+    """The implementation of `roll`."""
     if isinstance(shifts, SEQUENCES) and len(shifts) != (len(dims) if isinstance(dims, SEQUENCES) else 1):
         raise InvalidArgument(f"a roll by {shifts} along axes {dims}; give one shift for each axis")
     by = indices_of(shifts, "shifts") if isinstance(shifts, SEQUENCES) else index_of(shifts, "shift")
@@ -205,13 +205,13 @@ def _repeated(xp: Module, a: Array, repeats: Any, axis: int | None) -> Array:
         raise TypeError("give integers")
     wanted = float(counts.sum(dtype=xp.float64)) * (have if counts.size == 1 else 1)
     if wanted * (a.size // max(have, 1)) * a.itemsize > MAX_BYTES:  # NumPy's arithmetic would wrap around
-        raise ValueError("more bytes than can exist")
+        raise ValueError("the result has too many bytes")
     return xp.repeat(a, repeats, along)
 
 
 @operation(method=False, fails="repeating {repeats} times", gradient=_unrepeated)
 def repeat(xp: Module, x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
-    """Each element (or each index of an axis) so many times in a row. A copy.
+    """Each element (or each index of an axis) repeated in a row. A copy.
 
     Args:
         repeats: a number, or integers, one for each; None as axis takes the elements in flat order.
@@ -229,7 +229,7 @@ def repeat(xp: Module, x: Array, repeats: Any, /, *, axis: int | None = None) ->
 def repeat_interleave(
     xp: Module, x: Array, /, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Array:
-    """`repeat` with torch's names; of one tensor of integers, each index so many times. A copy.
+    """`repeat` with torch's names; for one tensor of integers, each index repeated as often. A copy.
 
     Args:
         output_size: the size that the axis gets, if it is known.
@@ -268,13 +268,13 @@ def _untiled(g: Tensor, x_shape: tuple[int, ...], repetitions: Any) -> Tensor:
 
 
 def _tile_method(xp: Module, x: Array, /, *repetitions: Any) -> Array:
-    """The tensor so many times along each axis, as `tile(x, repetitions)`; `x.tile(2, 3)` or `x.tile((2, 3))`."""
+    """The tensor repeated along each axis, as `tile(x, repetitions)`; `x.tile(2, 3)` or `x.tile((2, 3))`."""
     return _tiled(xp, x, sizes_of(repetitions))
 
 
 @operation(method=_tile_method, fails="tiling {repetitions} times", gradient=_untiled)
 def tile(xp: Module, x: Array, repetitions: Sequence[int], /) -> Array:
-    """The tensor so many times along each axis. A copy. Raises InvalidArgument."""
+    """The tensor repeated along each axis. A copy. Raises InvalidArgument."""
     return _tiled(xp, x, repetitions)
 
 

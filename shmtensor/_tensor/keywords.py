@@ -1,6 +1,6 @@
 """Names of keyword arguments: torch's, NumPy's and the array API's, for parameters that implementations name otherwise.
 
-A call that gives arguments by position, or by the implementation's names, never comes here. Nothing in this module
+Calls with positional arguments, or with the implementation's names, do not use this module. Nothing in this module
 blocks.
 """
 
@@ -17,7 +17,7 @@ _SYNONYMS: Final = {
     "size": ("shape", "sizes"),
     "shape": ("size", "sizes"), "shift": ("shifts",),
 }  # fmt: skip
-"""Names by which NumPy, the array API or torch mean one of the others, where a form has that one."""
+"""Other names of NumPy, the array API or torch for a parameter, accepted if a form has that parameter."""
 
 _PARTS: Final = {"sections": "indices_or_sections", "indices": "indices_or_sections"}
 _TORCH: Final[dict[str, dict[str, str]]] = {
@@ -31,7 +31,7 @@ _TORCH: Final[dict[str, dict[str, str]]] = {
     "random_": {"from": "low", "to": "high"}, "uniform_": {"from": "low", "to": "high"}, "vector_norm": {"x": "x"},
     "view": {"dtype": "shape"}, "vsplit": _PARTS,
 }  # fmt: skip
-"""Torch's names for our parameters, by function, where no rule gives them."""
+"""torch's names for parameters here, by function, where they do not follow the rule of `torch_names`."""
 
 
 def torch_names(name: str, module: str, parameters: Sequence[str], first: str) -> dict[str, str]:

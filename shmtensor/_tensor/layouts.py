@@ -1,4 +1,4 @@
-"""Tensors with strides of the caller's choice, of one number, or over the memory of a buffer.
+"""Tensors with strides or an order of axes of the caller's choice, or over the memory of a buffer.
 
 Blocking and errors are those of `empty`.
 """
@@ -58,7 +58,7 @@ def empty_permuted(
     pin_memory: bool = False,
     allocator: Any = None,
 ) -> Tensor:
-    """A tensor of arbitrary content that is dense, with its axes in this order in memory, the last one closest.
+    """A dense tensor of arbitrary content, with its axes in this order in memory; the last one varies fastest.
 
     Arguments and errors as `empty`. Raises InvalidArgument also for an order that is not one of its axes.
     """
@@ -82,13 +82,13 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
         offset: first byte.
 
     Raises:
-        InvalidArgument: more elements than there are; DTypeError: no buffer; LayoutError: it cannot be written.
+        InvalidArgument: more elements than there are; DTypeError: not a buffer; LayoutError: it cannot be written.
     """
     kind = dtype_of(dtype)
     try:
         found = np.frombuffer(buffer, kind, index_of(count, "count"), index_of(offset, "offset"))
     except (TypeError, AttributeError):
-        array_from(buffer, kind)  # says what it is
+        array_from(buffer, kind)  # raises the error
         raise
     except ValueError as error:
         raise InvalidArgument(f"{count} elements of {kind.name} from byte {offset} of a buffer: {error}") from error

@@ -12,7 +12,7 @@ from ..errors import DTypeError, InvalidArgument, type_name
 from .dispatch import composed, export
 
 _NEAR: Final = -math.log(2)
-"""Where the one of two formulas of log(1 - exp(x)) becomes more exact than the other."""
+"""The x at which one of two formulas of log(1 - exp(x)) becomes more exact than the other."""
 
 
 @composed(method=False)

@@ -1,6 +1,6 @@
 """The largest singular values of matrices, and principal components. Nothing in this module blocks.
 
-torch approximates them by random projections; here they are those of the whole decomposition, without chance.
+torch approximates them by random projections; here they come from the full decomposition, without randomness.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
 
     Args:
         A: matrices (..., m, n).
-        q: how many; no more than there are are given.
+        q: how many; at most as many as there are.
         niter: of torch's approximation; has no effect.
         M: what is subtracted from A first.
 
     Raises:
-        InvalidArgument: no matrices, a negative number.
+        InvalidArgument: not matrices, a negative number.
         DTypeError: integers. LinAlgError: not finite.
     """
     wanted = _require("svd_lowrank", A, q, niter)
@@ -66,13 +66,13 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
         niter: of torch's approximation; has no effect.
 
     Raises:
-        InvalidArgument: no matrices; q negative or more than rows or columns.
+        InvalidArgument: not matrices; q negative or more than rows or columns.
         DTypeError: integers. LinAlgError: not finite.
     """
     wanted = _require("pca_lowrank", A, 0 if q is None else q, niter)
     most = min(A.shape[-2:])
     if wanted > most:
-        raise InvalidArgument(f"pca_lowrank with q={q} of a tensor of shape {A.shape}; there are {most}")
+        raise InvalidArgument(f"pca_lowrank with q={q} of a tensor of shape {A.shape}; give at most {most}")
     if center:
         A = subtract(A, mean(A, -2, keepdim=True))
     return _largest(A, min(6, most) if q is None else wanted)

@@ -23,7 +23,7 @@ def _put(xp: Module, name: str, function: Callable[..., Any], a: Array, *others:
 def map_(xp: Module, self: Array, tensor: Array, callable: Callable[[Any, Any], Any]) -> Array:
     """Put `callable(element, other)` in the place of each element; returns self. `tensor` broadcasts to self.
 
-    Raises DTypeError: no function, or no number as its result; InvalidArgument: shapes; LayoutError.
+    Raises DTypeError: not a function, or its result is not a number; InvalidArgument: shapes; LayoutError.
     """
     _put(xp, "map_", callable, self, tensor)
 

@@ -1,7 +1,8 @@
 """Methods of tensors: `x.add(y)`, `x.add_(y)`, `x + y`, `x.sum(dim)`. The module of each is imported at its first use.
 
-This module puts into `Tensor`, for each name of `index`, what imports the module of that name. `export` in `dispatch`,
-at the end of that module, puts the methods in its place. Nothing in this module blocks for longer than an import.
+This module puts into `Tensor`, for each name of `index`, a descriptor that imports the module of that name. `export` in
+`dispatch`, at the end of that module, puts the methods in its place. Nothing in this module blocks for longer than an
+import.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Later:
     def _loaded(self) -> Any:
         load(self._module)
         found = vars(Tensor)[self._name]  # of this class: a subclass that overrides it may be calling it by super()
-        if found is self:  # by a signal handler, for one
+        if found is self:  # for example, by a signal handler
             raise ImportError(f"Tensor.{self._name} was used during the import of shmtensor.{self._module}")
         return found
 

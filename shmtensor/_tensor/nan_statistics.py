@@ -1,4 +1,4 @@
-"""Medians and quantiles of what is a number: NaN is left out. Nothing in this module blocks."""
+"""Medians and quantiles that ignore NaN. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def nanquantile(
     """
     require_floating("nanquantile", input)
     if interpolation not in INTERPOLATIONS:
-        raise InvalidArgument(f"nanquantile with interpolation {interpolation!r}; there is {', '.join(INTERPOLATIONS)}")
+        raise InvalidArgument(f"nanquantile with interpolation {interpolation!r}; use {', '.join(INTERPOLATIONS)}")
     if isinstance(q, xp.ndarray) and q.dtype != input.dtype:
         raise DTypeError(f"nanquantile of a tensor of {input.dtype.name} with parts of {q.dtype.name}; convert one")
     parts = xp.asarray(q, input.dtype)
@@ -102,7 +102,7 @@ def nanquantile(
 
 
 def _between(xp: Module, ordered: Array, parts: Array, interpolation: str) -> Array:
-    """For each part and each row, whose NaN are at the end, the value at that part of what is a number."""
+    """For each part and each row, whose NaN are at the end, the value at that part of the values before them."""
     counts = xp.sum(~xp.isnan(ordered), axis=-1)
     places = parts.reshape(-1, *[1] * counts.ndim) * xp.maximum(counts - 1, 0).astype(ordered.dtype)
     if interpolation == "lower":
@@ -117,7 +117,7 @@ def _between(xp: Module, ordered: Array, parts: Array, interpolation: str) -> Ar
         xp.take_along_axis(ordered[None], place.astype(np.intp)[..., None], -1)[..., 0]
         for place in (first, xp.ceil(places))
     )
-    with np.errstate(invalid="ignore"):  # infinity less infinity
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         return xp.where(low == high, low, low + share * (high - low))
 
 

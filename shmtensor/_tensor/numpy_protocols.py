@@ -56,7 +56,7 @@ def __array_ufunc__(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwarg
     if is_recorded(tuple(found)) and not {one[-1] for one in ufunc.types} <= {"?", "O"}:  # as comparisons
         return _recorded_ufunc(ufunc, method, inputs, kwargs)
     if method == "at" and isinstance(inputs[0], Tensor):
-        target_of(inputs[0])  # NumPy does not look whether it can be written
+        target_of(inputs[0])  # NumPy does not check whether it can be written
     for one in inputs[:1] if method == "at" else outs:
         if isinstance(one, Tensor):
             count_change(one)

@@ -24,7 +24,7 @@ _OPTIONS: Final = {
 
 
 class Place:
-    """What the functions that create tensors pass on as `shared` if they were given an allocator: its memory."""
+    """The value that functions that create tensors pass on as `shared` if an allocator was given: its memory."""
 
     __slots__ = ("allocator",)
 
@@ -35,7 +35,7 @@ class Place:
 def place_of(shared: Any, allocator: Allocator, out: Any) -> Any:
     """The value of `shared` that means the memory of an allocator.
 
-    Raises InvalidArgument: `shared` or `out` is given, too, and says where the tensor lies.
+    Raises InvalidArgument: `shared` or `out` is given, too, and determines the memory.
     """
     if out is not None or shared:
         other = "shared=True" if out is None else "out"
@@ -50,7 +50,7 @@ def pinned_place(shared: Any, allocator: Any, out: Any, device: Device) -> Any:
 
     Raises:
         DeviceUnavailable: this process cannot use a GPU; the message says why.
-        InvalidArgument: `out`, a device or an allocator is given, too, and says where the tensor lies.
+        InvalidArgument: `out`, a device or an allocator is given, too, and determines the memory.
     """
     others = (("out", out), ("allocator", allocator), ("device", None if device is CPU else device))
     other = next((name for name, value in others if value is not None), None)
@@ -61,13 +61,13 @@ def pinned_place(shared: Any, allocator: Any, out: Any, device: Device) -> Any:
 
 
 def pinned(made: Tensor) -> Tensor:
-    """A new tensor whose shared memory is registered where it is, if it has at least 64 KiB."""
+    """Pin the shared memory of a new tensor in place, if it has at least 64 KiB. Returns the tensor."""
     load("gpu.registered").pin(made.storage()._region)
     return made
 
 
 def requiring(made: Tensor, requires_grad: bool) -> Tensor:
-    """A new tensor, of which gradients are recorded if that is wanted. Raises DTypeError: integers."""
+    """A new tensor with `requires_grad` set. Raises DTypeError: integers."""
     if requires_grad:
         made.requires_grad = True
     return made
@@ -105,8 +105,8 @@ def with_options(*, out: bool) -> Callable[[Make], Make]: ...
 def with_options(make: Make | None = None, *, out: bool = True) -> Any:
     """Give a function that creates tensors the keywords `out`, `layout`, `device`, `requires_grad` and `pin_memory`.
 
-    The function takes `dtype`. A keyword that it has itself stays its own. Values but the usual ones are refused. If it
-    takes `shared`, which it passes on to `empty` or `made_of`, then it gets `allocator`, too.
+    The function takes `dtype`. A keyword that it has itself stays its own. Values other than the usual ones are
+    refused. If it takes `shared`, which it passes on to `empty` or `made_of`, then it gets `allocator`, too.
 
     Args:
         make: the function.

@@ -27,12 +27,12 @@ _COMPLEX: Final[dict[Any, Any]] = {
 
 
 def _joined_again(g: tuple[Tensor, ...], dim: int) -> Tensor:
-    """The gradient rule of what divides all of an axis."""
+    """The gradient rule of operations that divide all of an axis."""
     return cat(list(g), dim)
 
 
 def _put_together(g: tuple[Tensor, ...], x_shape: tuple[int, ...], axis: int, where: Any) -> Tensor:
-    """The gradient rule of what divides an axis before indices; parts overlap where these do not rise."""
+    """The gradient rule of operations that cut an axis before indices; parts overlap where these do not ascend."""
     if sum(one.shape[axis] for one in g) == x_shape[axis]:
         return cat(list(g), axis)
     starts = [slice(at, None).indices(x_shape[axis])[0] for at in (0, *indices_of(np.asarray(where).tolist()))]
@@ -98,7 +98,7 @@ def _parts(a: Array, axis: int, split_size: Any) -> tuple[Array, ...]:
     gradient=lambda g, x_shape, indices_or_sections, dim: _put_together(g, x_shape, dim, indices_or_sections),
 )
 def tensor_split(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
-    """Views along an axis: so many of nearly equal sizes, or cut before the given indices.
+    """Views along an axis: a number of nearly equal sizes, or cut before the given indices.
 
     Raises:
         IndexOutOfRange, InvalidArgument: no such axis; fewer than one part.
@@ -145,7 +145,7 @@ def unsafe_split(xp: Module, x: Array, /, split_size: int, dim: int = 0) -> tupl
 
 @_view(gradient=_joined_again)
 def unsafe_chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> tuple[Array, ...]:
-    """At most `chunks` views along an axis, as `chunk`; so many if the axis has nothing.
+    """At most `chunks` views along an axis, as `chunk`; exactly `chunks` if the axis is empty.
 
     Raises IndexOutOfRange, InvalidArgument.
     """
@@ -158,7 +158,7 @@ def unsafe_chunk(xp: Module, x: Array, /, chunks: int, dim: int = 0) -> tuple[Ar
 
 
 def _divided(a: Array, axis: int, where: Any, name: str) -> tuple[Array, ...]:
-    """Views along an axis: so many of one size, or cut before indices."""
+    """Views along an axis: a number of one size, or cut before indices."""
     have = a.shape[axis]
     if isinstance(where, INTEGERS):
         count = index_of(where)
@@ -176,7 +176,7 @@ def _divided(a: Array, axis: int, where: Any, name: str) -> tuple[Array, ...]:
     )
 )
 def hsplit(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int]) -> tuple[Array, ...]:
-    """Views along the second axis, or the only one: so many of one size, or cut before the given indices.
+    """Views along the second axis, or the only one: a number of one size, or cut before the given indices.
 
     Raises InvalidArgument: no axis; a number of parts that does not divide it.
     """
@@ -187,7 +187,7 @@ def hsplit(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int]) ->
 
 @_view(gradient=lambda g, x_shape, indices_or_sections: _put_together(g, x_shape, 0, indices_or_sections))
 def vsplit(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int]) -> tuple[Array, ...]:
-    """Views along the first axis of two or more: so many of one size, or cut before the given indices.
+    """Views along the first axis of two or more: a number of one size, or cut before the given indices.
 
     Raises InvalidArgument: fewer than two axes; a number of parts that does not divide it.
     """
@@ -198,7 +198,7 @@ def vsplit(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int]) ->
 
 @_view(gradient=lambda g, x_shape, indices_or_sections: _put_together(g, x_shape, 2, indices_or_sections))
 def dsplit(xp: Module, x: Array, /, indices_or_sections: int | Sequence[int]) -> tuple[Array, ...]:
-    """Views along the third axis: so many of one size, or cut before the given indices.
+    """Views along the third axis: a number of one size, or cut before the given indices.
 
     Raises InvalidArgument: fewer than three axes; a number of parts that does not divide it.
     """

@@ -122,12 +122,12 @@ def text_of(tensor: Tensor) -> str:
 
 
 def _facts(tensor: Tensor, array: NDArray[Any], options: Options) -> Iterator[str]:
-    """What is said of a tensor after its values."""
+    """The properties of a tensor that are printed after its values."""
     if tensor.device != CPU:
         yield f"device='{tensor.device}'"
     if (array.ndim != 1 and not array.size) or (array.size and not options.edgeitems):
         yield f"size={array.shape}"
-    # The types that values are taken to be of have no name; that they are integers is seen of values alone.
+    # The types that values have by default are not printed. Integers are recognizable only if there are values.
     unnamed = (default_float(), default_complex(), *_UNNAMED) if array.size else (default_float(),)
     if array.dtype not in unnamed:
         yield f"dtype=shmtensor.{BY_DTYPE[array.dtype].name}"
@@ -140,7 +140,7 @@ def _facts(tensor: Tensor, array: NDArray[Any], options: Options) -> Iterator[st
 
 
 def _with_facts(text: str, facts: list[str], indent: int, linewidth: int) -> str:
-    """The text with the facts behind it, each in a new line where the line would be too long."""
+    """The text followed by the facts, each on a new line if the line would be too long."""
     column = len(text) - text.rfind("\n") + 1
     for fact in facts:
         width = len(fact.replace("shmtensor.", "torch."))  # so that lines end where torch's do
@@ -199,7 +199,7 @@ def _nested(cells: Iterator[str], axes: tuple[tuple[int, bool], ...], edge: int,
 
 
 def _cells(values: NDArray[Any], options: Options) -> tuple[list[str], int]:
-    """The text of each value, filled up to a common width, and this width. A wide nan, inf or 0 may stick out."""
+    """The text of each value, filled up to a common width, and this width. A wide nan, inf or 0 may exceed it."""
     if values.dtype.kind == "c":
         (reals, real_width), (imaginary, width) = _cells(values.real, options), _cells(values.imag, options)
         return [_complex(*parts) for parts in zip(reals, imaginary, strict=True)], real_width + width + 1
@@ -222,7 +222,7 @@ def _complex(real: str, imaginary: str) -> str:
 
 
 def _notation(values: NDArray[Any], options: Options) -> Callable[[float], str]:
-    """How numbers are written among which are these, all finite and not 0."""
+    """The format of numbers that include these, all finite and not 0."""
     if not values.size:
         return _whole
     powers = options.sci_mode

@@ -1,6 +1,6 @@
 """Gradient rules of products of vectors, matrices and tensors. Nothing in this module blocks.
 
-What rules are handed is conjugated already where it is complex, but for lists of tensors.
+Complex arguments of rules are already conjugated, except in lists of tensors.
 """
 
 from __future__ import annotations

@@ -53,11 +53,11 @@ matmul = binary(
     gradient={("x", "b"): rules.of_tensordot},
 )
 def tensordot(xp: Module, x: Array, /, b: Array, dims: Any = 2, *, axes: Any = None) -> Array:
-    """The sum of products over axes: so many last ones with as many first ones, or two sequences of them.
+    """The sum of products over axes: the last `dims` axes with the first ones, or two sequences of axes.
 
     An axis of size 1 goes with one of any size, over which the other tensor is summed, as in torch.
 
-    Raises InvalidArgument: sizes that differ, axes that are not there.
+    Raises InvalidArgument: sizes that differ, axes that do not exist.
     """
     over = dims if axes is None else axes
     if hasattr(over, "tolist"):
@@ -97,11 +97,11 @@ def vecdot(xp: Module, x: Array, /, y: Array, *, dim: int = -1, axis: int | None
     return result.astype(x.dtype) if x.dtype.kind == "V" and x.dtype == y.dtype else result
 
 
-# -- what goes in, and where the result goes ---------------------------------------------------------------------------
+# -- checks of operands and of `out` ---------------------------------------------------------------------------
 
 
 def _require_axes(name: str, *operands: tuple[Array, int]) -> None:
-    """Refuse arrays that have not so many axes each, and one type."""
+    """Refuse arrays with other numbers of axes, or with different types."""
     first = operands[0][0]
     for array, axes in operands:
         if array.ndim != axes:
@@ -111,7 +111,7 @@ def _require_axes(name: str, *operands: tuple[Array, int]) -> None:
 
 
 def _require_place(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse an `out` that is not one for the result."""
+    """Refuse an `out` that does not match the result."""
     if out is None:
         return
     if out.shape != shape:
@@ -123,7 +123,7 @@ def _require_place(name: str, out: Array | None, shape: tuple[int, ...], dtype: 
 def _product(
     name: str, multiply: Callable[..., Any], a: Array, b: Array, out: Array | None, shape: tuple[int, ...]
 ) -> Array:
-    """`multiply(a, b, out)`, the sizes of which fit."""
+    """`multiply(a, b, out)`, whose sizes match."""
     _require_place(name, out, shape, a.dtype)
     return multiply(a, b, out)
 
@@ -140,7 +140,7 @@ def _sum(
     alpha: Any,
     out: Array | None,
 ) -> Array:
-    """`beta * c + alpha * multiply(a, b)`. With a beta of 0 nothing of c counts, not even NaN, as BLAS has it."""
+    """`beta * c + alpha * multiply(a, b)`. With a beta of 0, c is ignored, even its NaN, as in BLAS."""
     if c.dtype != a.dtype:
         raise DTypeError(f"{name} of tensors of {c.dtype.name} and {a.dtype.name}; convert one with to()")
     try:
@@ -166,7 +166,7 @@ def _sum(
 
 
 def _factor(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A factor as a number; of integers without its fraction, of truth values a truth value, as torch takes it."""
+    """A factor as a number; for integers without its fraction, for bool as a bool, as in torch."""
     number = value.item() if hasattr(value, "item") else value
     if dtype.kind == "b":
         return bool(number)
@@ -237,7 +237,7 @@ def outer(xp: Module, x: Array, /, vec2: Array, *, out: Array | None = None) -> 
 def addr(
     xp: Module, x: Array, /, vec1: Array, vec2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """`beta * x + alpha * outer(vec1`, vec2), vectors (n) and (m). BLAS's ger.
+    """`beta * x + alpha * outer(vec1, vec2)`, vectors (n) and (m). BLAS's ger.
 
     Raises InvalidArgument (shapes), DTypeError (types that differ, fractions for integers).
     """
@@ -271,7 +271,7 @@ def addmv(
 ) -> Array:
     """`beta * x + alpha * (mat @ vec)`, a matrix (n, m) and a vector (m). BLAS's gemv.
 
-    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
+    For integers, the fractions of beta and alpha are cut off. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("addmv", (mat, 2), (vec, 1))
     _require_size("addmv", mat, vec, 1, 0)
@@ -298,7 +298,7 @@ def addmm(
 ) -> Array:
     """`beta * x + alpha * (mat1 @ mat2)`, matrices (n, k) and (k, m). BLAS's gemm.
 
-    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
+    For integers, the fractions of beta and alpha are cut off. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("addmm", (mat1, 2), (mat2, 2))
     _require_size("addmm", mat1, mat2, 1, 0)
@@ -342,9 +342,9 @@ def bmm(xp: Module, x: Array, /, mat2: Array, *, out: Array | None = None) -> Ar
 def baddbmm(
     xp: Module, x: Array, /, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """`beta * x + alpha * bmm(batch1`, batch2), stacks (b, n, k) and (b, k, m).
+    """`beta * x + alpha * bmm(batch1, batch2)`, stacks (b, n, k) and (b, k, m).
 
-    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
+    For integers, the fractions of beta and alpha are cut off. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("baddbmm", (batch1, 3), (batch2, 3))
     _require_size("baddbmm", batch1, batch2, 0, 0)
@@ -363,9 +363,9 @@ def baddbmm(
 def addbmm(
     xp: Module, x: Array, /, batch1: Array, batch2: Array, *, beta: Any = 1, alpha: Any = 1, out: Array | None = None
 ) -> Array:
-    """`beta * x + alpha * the sum of bmm(batch1`, batch2) over the stack, stacks (b, n, k) and (b, k, m).
+    """`beta * x + alpha * sum(bmm(batch1, batch2))` over the stack, stacks (b, n, k) and (b, k, m).
 
-    Of integers, beta and alpha count without their fractions. Raises InvalidArgument (shapes), DTypeError (types).
+    For integers, the fractions of beta and alpha are cut off. Raises InvalidArgument (shapes), DTypeError (types).
     """
     _require_axes("addbmm", (batch1, 3), (batch2, 3))
     _require_size("addbmm", batch1, batch2, 0, 0)
@@ -393,7 +393,7 @@ def kron(xp: Module, x: Array, /, other: Array) -> Array:
 
 @operation(gradient=lambda g, x_shape: rules.of_trace(g, x_shape))
 def trace(xp: Module, x: Array, /) -> Array:
-    """The sum of the diagonal of a matrix; of integers as int64. Raises InvalidArgument: not a matrix."""
+    """The sum of the diagonal of a matrix; int64 for integers. Raises InvalidArgument: not a matrix."""
     if x.ndim != 2:
         raise InvalidArgument(f"trace of a tensor of shape {x.shape}; it takes {KINDS[2]}: use linalg.trace for stacks")
     counted = x.dtype.kind in "biu" and x.dtype != np.uint64
@@ -423,8 +423,8 @@ def crossed(xp: Module, a: Array, b: Array, dim: int | None) -> Array:
         dim = a.shape.index(3) - a.ndim
     if a.shape[axis_of(a, dim)] != 3 or b.shape[axis_of(b, dim)] != 3 or (dim >= 0 and a.ndim != b.ndim):
         raise InvalidArgument(
-            f"cross along axis {dim} of tensors of shapes {a.shape} and {b.shape}; it has size 3 in both, and counts "
-            "from the end (-1) where they have not as many axes"
+            f"cross along axis {dim} of tensors of shapes {a.shape} and {b.shape}; it must have size 3 in both, and be "
+            "negative if they have different numbers of axes"
         )
     return xp.cross(a, b, axis=dim)
 

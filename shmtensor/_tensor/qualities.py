@@ -1,4 +1,4 @@
-"""What a tensor is: its device, type and kind, and whether two are alike; and functions of methods that ask for these.
+"""Properties of tensors: device, type and kind, and whether two are alike; as methods and as functions.
 
 Nothing in this module blocks.
 """
@@ -66,12 +66,12 @@ def _on_host(xp: Module, self: Array) -> bool:
 def _elsewhere(name: str) -> None:
     def move(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
         raise NotSupported(
-            f"{name}(): shmtensor has tensors on the CPU and on CUDA's GPUs; have torch copy it: torch.from_dlpack(x)."
+            f"{name}(): shmtensor has tensors on the CPU and on CUDA GPUs; copy it with torch: torch.from_dlpack(x)."
             f"{name}()"
         )
 
     move.__name__ = move.__qualname__ = name
-    move.__doc__ = f"Raises NotSupported: there are tensors on the CPU and on CUDA's GPUs, not for {name}."
+    move.__doc__ = "Always raises NotSupported: tensors are on the CPU or on CUDA GPUs."
     composed(function=False)(move)
 
 
@@ -96,7 +96,7 @@ def is_neg(input: Tensor) -> bool:
 
 @composed()
 def is_inference(input: Tensor) -> bool:
-    """False: tensors made in `inference_mode` are as others."""
+    """False: tensors made in `inference_mode` are ordinary ones."""
     return False
 
 
@@ -146,7 +146,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @composed(function=False)
 def untyped_storage(self: Tensor) -> Storage:
-    """The bytes of its storage, as `storage().untyped()`: a ByteStorage over all of it, that is moved with it."""
+    """The bytes of its storage, as `storage().untyped()`: a ByteStorage over all of it, which moves with it."""
     return self.storage().untyped()
 
 
@@ -155,7 +155,7 @@ def untyped_storage(self: Tensor) -> Storage:
 
 @composed(function=False)
 def repeat(self: Tensor, *repeats: Any) -> Tensor:
-    """The tensor so many times along each axis; more numbers than axes give new axes, first. A copy.
+    """The tensor repeated along each axis; additional numbers add axes in front. A copy.
 
     Raises InvalidArgument: fewer numbers than axes, or negative ones.
     """
@@ -179,7 +179,7 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 @composed(function=False)
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
-    """Say whether gradients are recorded of what is computed with it; returns self.
+    """Set whether gradients are recorded for computations with it; returns self.
 
     Raises DTypeError: True, for integers; GradientError: False, for the result of an operation.
     """

@@ -64,9 +64,9 @@ def arange(
 @composed(method=False)
 @with_options
 def range(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, shared: bool = False) -> Tensor:
-    """Values from `start` to `end`, which is one of them where the steps meet it (TH's and torch's).
+    """Values from `start` to `end`, inclusive if the steps reach it exactly (TH's and torch's).
 
-    Default type float32, of integers too. Other arguments and errors as `arange`.
+    Default type float32, also for integers. Other arguments and errors as `arange`.
     """
     if end is None:
         start, end = 0, start
@@ -92,7 +92,7 @@ def _require_real(name: str, kind: NumpyType) -> None:
 
 
 def _made(values: NDArray[Any], kind: NumpyType, shared: bool) -> Tensor:
-    with np.errstate(all="ignore"):  # what lies beyond the type becomes infinite, or wraps, as in C
+    with np.errstate(all="ignore"):  # values out of range become infinite, or wrap, as in C
         return made_of(values.astype(kind, copy=False), shared)
 
 
@@ -109,15 +109,14 @@ def linspace(
     dtype: Any = None,
     shared: bool = False,
 ) -> Tensor:
-    """`steps` values from `start` to `end`, equally far apart.
+    """`steps` evenly spaced values from `start` to `end`.
 
     Args:
         start, end: numbers, or tensors of one element.
         steps: how many; default 100.
         stop, num: other names of `end` and `steps`.
         endpoint: False: the last value is the one before `end`.
-        dtype: default float32, or complex64. With an integer type, `start` and `end` are truncated to it, and values
-            are.
+        dtype: default float32, or complex64. With an integer type, `start`, `end` and the values are truncated to it.
 
     Raises:
         InvalidArgument: steps negative or not an integer; bounds that are not finite.
@@ -142,7 +141,7 @@ def logspace(
     dtype: Any = None,
     shared: bool = False,
 ) -> Tensor:
-    """`base` to the power of `steps` values from `start` to `end`, equally far apart. Other arguments as `linspace`."""
+    """`base` to the power of `steps` evenly spaced values from `start` to `end`. Other arguments as `linspace`."""
     kind, powers = _spaced("logspace", start, stop if end is None else end, steps if num is None else num, dtype, True)
     try:
         with np.errstate(all="ignore"):

@@ -23,7 +23,7 @@ def reduced_axes(shape: Shape, dim: Any, axis: Any = None) -> Shape:
 
 
 def restored(x: Tensor, shape: Shape, axes: Shape) -> Tensor:
-    """What a reduction gave, with the axes that it went over as axes of size 1."""
+    """The result of a reduction, with the axes that it went over as axes of size 1."""
     return x.reshape([1 if i in axes else n for i, n in enumerate(shape)])
 
 
@@ -67,7 +67,7 @@ def of_logsumexp(g: Tensor, x: Tensor, result: Tensor, dim: Any, axis: Any) -> T
 
 
 def _taken(dim: Any, unbiased: bool | None, correction: Any) -> tuple[Any, Any]:
-    """The axes, and what is taken from the number of elements."""
+    """The axes, and the correction that is subtracted from the number of elements."""
     if isinstance(dim, bool):  # var(x, unbiased)
         dim, unbiased = None, dim
     return dim, float(correction) if correction is not None else int(unbiased is None or unbiased)
@@ -187,7 +187,7 @@ def _neighbours(rows: Tensor, q: Any, interpolation: str, skips_nan: bool) -> tu
 
 
 def _rounded(places: Tensor, interpolation: str) -> Tensor:
-    """Ranks that need not be whole as an interpolation rounds them."""
+    """Fractional ranks, rounded as an interpolation does."""
     if interpolation == "lower":
         return places.floor()
     if interpolation == "higher":

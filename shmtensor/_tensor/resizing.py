@@ -1,4 +1,4 @@
-"""Other memory or sizes for a tensor, in its storage or another one. Nothing in this module blocks."""
+"""Changing the memory or the sizes of a tensor, in its storage or another one. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .dispatch import composed, export
 
 @composed(function=False)
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-    """Be a view of another storage (all of it, unless sizes are given), or what another tensor is; returns self.
+    """Become a view of another storage (all of it, unless sizes are given), or that of another tensor; returns self.
 
-    Without arguments an empty tensor. Raises InvalidArgument: it would reach beyond the storage.
+    Without arguments, become an empty tensor. Raises InvalidArgument: it would reach beyond the storage.
     """
     whole = size is None and stride is None and not storage_offset
     if isinstance(source, Tensor) and whole:
@@ -36,9 +36,9 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 @composed(function=False)
 def resize_(self: Tensor, *sizes: Any) -> Tensor:
-    """Take other sizes, dense, from the first element on; the storage grows when it must; returns self.
+    """Change the sizes, dense, from the first element on; the storage grows if necessary. Returns self.
 
-    New elements are arbitrary. Raises InvalidArgument: the storage cannot grow (shared, for one).
+    New elements are arbitrary. Raises InvalidArgument: the storage cannot grow (shared memory, for example).
     """
     shape, nbytes = shape_from(sizes, self._array.itemsize)
     storage, offset = self.storage(), self.storage_offset()

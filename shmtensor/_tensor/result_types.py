@@ -1,6 +1,6 @@
-"""Element types of results as torch finds them, and operands converted to these types.
+"""Element types of results, by torch's rules, and operands converted to these types.
 
-A tensor with axes has more say than one without, and that more than a Python number, unless the other is of a higher
+A tensor with axes takes precedence over one without, and that over a Python number, unless the other is of a higher
 category (bool, integer, floating-point, complex). Nothing in this module blocks.
 """
 
@@ -24,7 +24,7 @@ COMPLEX: Final = 3
 
 
 def category(dtype: NumpyType) -> int:
-    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones. Raises DTypeError: no numbers."""
+    """0 for bool, 1 for integers, 2 for floating-point numbers, 3 for complex ones. Raises DTypeError: not numbers."""
     found = _CATEGORIES.get(dtype.kind)
     if found is None:
         raise DTypeError(
@@ -57,7 +57,7 @@ def _promoted(one: NumpyType | None, other: NumpyType | None) -> NumpyType | Non
 
 
 def _combined(higher: NumpyType | None, lower: NumpyType | None) -> NumpyType | None:
-    """The type of two kinds of operands, of which one has more say."""
+    """The type of two kinds of operands, of which the first takes precedence."""
     if higher is None or lower is None or category(lower) <= category(higher):
         return lower if higher is None else higher
     if category(higher) == FLOATING:  # with complex numbers
@@ -95,7 +95,7 @@ def is_narrow(dtype: NumpyType) -> bool:
 
 
 def as_type(values: Array, dtype: NumpyType) -> Array:
-    """Values in a type, inf where it does not reach so far; those of this type are not copied."""
+    """Values in a type, inf where they exceed its range; those of this type are not copied."""
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(dtype, copy=False)
 
@@ -119,7 +119,7 @@ def sortable(xp: Module, a: Array) -> Array:
 
 
 def number_of(what: str, value: Any) -> Any:
-    """A number of Python, also of a tensor or array without axes. Raises InvalidArgument: another object."""
+    """A Python number, also from a tensor or array without axes. Raises InvalidArgument: another object."""
     number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
     if isinstance(number, int | float | complex):
         return number
@@ -127,7 +127,7 @@ def number_of(what: str, value: Any) -> Any:
 
 
 def element_of(what: str, value: Any, dtype: NumpyType) -> Array:
-    """A real number as an element of a type: what is behind the point is cut off, negative integers wrap around.
+    """A real number as an element of a type: fractions are cut off, negative integers wrap around.
 
     Raises InvalidArgument: not a real number, or the type does not have it.
     """

@@ -17,7 +17,7 @@ PREFIXES: Final = ("_shape", "_dtype")
 
 
 class Kind(IntEnum):
-    """What a function of a rule is called with (the numbers are those of native/python/autograd_rules.hpp)."""
+    """Kinds of arguments of a function of a rule (the numbers are those of native/python/autograd_rules.hpp)."""
 
     GRADIENT = 0
     RESULT = 1
@@ -65,8 +65,8 @@ def rule_of(
     """Make the rule of a form.
 
     Args:
-        name: of the operation.
-        gradient: what its row has.
+        name: name of the operation.
+        gradient: the gradient of its row.
         signature: the parameters of the implementation.
         first: name of the first parameter of the row's implementation.
         synonyms: names of parameters by torch's names for them.
@@ -94,7 +94,7 @@ def rule_of(
         numbers = tuple([values.index(one) for one in needs])
         parts.append((function, tuple(range(len(inputs), len(inputs) + len(places))), isinstance(key, tuple), numbers))
         inputs += places
-    if not parts:  # the edges of what has no rule lead to an error
+    if not parts:  # the edges of an operation without a rule lead to an error
         inputs = list(range(len(parameters.names)))
         lists = [i for i in inputs if i == parameters.rest or is_list(parameters.names[i])]
         sequence = lists[0] if lists else -1

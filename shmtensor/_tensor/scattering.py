@@ -49,7 +49,7 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
     """Write values to what a tuple of indices (tensors, or None for all of an axis) selects; returns self.
 
     Args:
-        accumulate: add them; all of several for one place count.
+        accumulate: add them; several values for one place are all added.
 
     Raises:
         IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
@@ -69,7 +69,7 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
     },
 )
 def _put_at(xp: Module, self: Array, key: tuple[Any, ...], values: Operand, accumulate: bool) -> Array:
-    """`index_put_`, of an index of arrays."""
+    """`index_put_` for an index of arrays."""
     kind = getattr(values, "dtype", self.dtype)
     if not np.can_cast(kind, self.dtype, "same_kind"):
         raise DTypeError(f"index_put_ of {kind.name} to a tensor of {self.dtype.name}; convert the values with to()")
@@ -107,12 +107,12 @@ def masked_scatter(input: Tensor, mask: Any, source: Any) -> Tensor:
 
 
 def _require_writable(a: Array) -> None:
-    if not a.flags.writeable:  # ufunc.at does not look
+    if not a.flags.writeable:  # ufunc.at does not check
         raise ValueError("read-only")
 
 
 def _neutral(kind: np.dtype[Any], reduce: str) -> Any:
-    """What does not change a result."""
+    """The neutral element of a reduction."""
     if reduce in ("amax", "amin"):
         sign = -1 if reduce == "amax" else 1
         if kind.kind == "b":
@@ -126,7 +126,7 @@ def _neutral(kind: np.dtype[Any], reduce: str) -> Any:
 def _combine(xp: Module, a: Array, key: Any, values: Any, reduce: str, include_self: bool) -> None:
     """Combine values into the places of a key, in place."""
     if reduce not in _UFUNCS:
-        raise InvalidArgument(f"asked to reduce by {reduce!r}; there is {', '.join(_UFUNCS)}")
+        raise InvalidArgument(f"asked to reduce by {reduce!r}; use one of {', '.join(_UFUNCS)}")
     if a.dtype.kind == "c" and reduce in ("amax", "amin"):
         raise DTypeError(f"{reduce} of a tensor of {a.dtype.name}; complex numbers have no order")
     if hasattr(values, "dtype") and values.dtype != a.dtype:
@@ -187,7 +187,7 @@ def _reduced_back(
         counts = places.add(g.new_full(g.shape, int(include_self)), values.new_ones(values.shape)).clamp(min=1)
         own = g / counts
         other = places.of(own)
-    else:  # equally to all that are the largest or smallest
+    else:  # shared by all that are the largest or smallest
         outside = None if include_self else places.add(g.new_zeros(g.shape), values.new_ones(values.shape)) == 0
         is_own = self == result if outside is None else (self == result) & outside
         is_other = values == places.of(result)
@@ -234,7 +234,7 @@ def scatter_reduce_(
     Args:
         index: with as many axes as the tensor, at most as large as `src`.
         reduce: "sum", "prod", "mean", "amax" or "amin".
-        include_self: False: values that were there before do not count where others come.
+        include_self: False: ignore the previous values at places that get others.
 
     Raises:
         IndexOutOfRange, InvalidArgument (shapes, reduce), DTypeError (another type), LayoutError.
@@ -263,7 +263,7 @@ def index_reduce_(
 
     Args:
         reduce: "prod", "mean", "amax" or "amin".
-        include_self: False: values that were there before do not count where others come.
+        include_self: False: ignore the previous values at places that get others.
 
     Raises:
         IndexOutOfRange, InvalidArgument (shapes, reduce), DTypeError (another type), LayoutError.

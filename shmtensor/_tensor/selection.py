@@ -80,7 +80,7 @@ def _broadcast_mask(xp: Module, x: Array, mask: Any) -> tuple[Array, Array]:
     try:
         whole = xp.broadcast_to(x, np.broadcast_shapes(x.shape, a.shape))
     except ValueError:
-        whole = x  # the mask's error says it
+        whole = x  # the check of the mask raises the error
     return whole, _mask(xp, whole, a)
 
 
@@ -169,7 +169,7 @@ def taken_along_back(g: Tensor, x_shape: tuple[int, ...], index: Any, axis: int)
 
 @operation(out=Out.COPIED, fails="taking elements along axis {axis} of", gradient=_taken_back)
 def take(xp: Module, x: Array, indices: Any, /, *, axis: int | None = None) -> Array:
-    """What stands at the indices along an axis, or (without one) in flat order.
+    """The elements at indices along an axis, or (without one) in flat order.
 
     Raises IndexOutOfRange: no such element or axis; DTypeError: indices that are not integers.
     """
@@ -182,7 +182,7 @@ def take(xp: Module, x: Array, indices: Any, /, *, axis: int | None = None) -> A
     gradient=lambda g, x_shape, indices, axis: taken_along_back(g, x_shape, indices, axis),
 )
 def take_along_axis(xp: Module, x: Array, indices: Any, /, *, axis: int = -1) -> Array:
-    """For each place of `indices` the element whose index along the axis stands there; other axes broadcast.
+    """For each element of `indices`, the element of `x` at that index along the axis; other axes broadcast.
 
     Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError.
     """
@@ -205,7 +205,7 @@ def take_along_axis(xp: Module, x: Array, indices: Any, /, *, axis: int = -1) ->
     gradient=lambda g, x_shape, dim, index: index_sum(g, x_shape, dim % max(len(x_shape), 1), index),
 )
 def index_select(xp: Module, x: Array, /, dim: int, index: Any) -> Array:
-    """What stands at indices (a tensor of one axis) along an axis. Raises IndexOutOfRange, DTypeError."""
+    """The parts at indices (a tensor of one axis) along an axis. Raises IndexOutOfRange, DTypeError."""
     at = _indices(xp, index)
     if at.ndim > 1:
         raise InvalidArgument(f"index_select with indices of shape {at.shape}; give one axis")
@@ -254,19 +254,19 @@ def _of_sizes(part: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _source_of(g: Tensor, dim: int, index: Any, src_shape: tuple[int, ...]) -> Tensor:
-    """The gradient of what was written or added by `scatter`."""
+    """The gradient of the values that `scatter` wrote or added."""
     return _of_sizes(gather(g, dim, index), src_shape)
 
 
 def _overwritten(g: Tensor, dim: int, index: Any, reduce: str | None) -> Tensor:
-    """The gradient of what `scatter` was called of. Raises GradientError: it multiplies."""
+    """The gradient of the tensor that `scatter` changed. Raises GradientError: it multiplies."""
     if reduce == "multiply":
         raise _no_product()
     return g if reduce == "add" else scatter(g, dim, index, 0)
 
 
 def _written(g: Tensor, dim: int, index: Any, src_shape: tuple[int, ...], reduce: str | None) -> Tensor:
-    """The gradient of what `scatter` wrote. Raises GradientError: it multiplies."""
+    """The gradient of the values that `scatter` wrote. Raises GradientError: it multiplies."""
     if reduce == "multiply":
         raise _no_product()
     return _source_of(g, dim, index, src_shape)
@@ -284,11 +284,11 @@ def _no_product() -> GradientError:
     gradient={"self": _overwritten, "src": _written},
 )
 def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand, *, reduce: str | None = None) -> Array:
-    """`self[index[i][j]][j] = src[i][j]` for dim 0, and so on; of several for one place the last. Gives self.
+    """`self[index[i][j]][j] = src[i][j]` for dim 0, and so on; the last of several for one place counts. Returns self.
 
     Args:
         src: a number, or a tensor at least as large as `index`.
-        reduce: "add" or "multiply": to what is there; all of several for one place count.
+        reduce: "add" or "multiply": combine with the existing values; several for one place all count.
 
     Raises:
         IndexOutOfRange, InvalidArgument (shapes, reduce), DTypeError, LayoutError.
@@ -313,7 +313,7 @@ def scatter_(xp: Module, self: Array, dim: int, index: Any, src: Operand, *, red
     gradient={"self": lambda g: g, "src": _source_of},
 )
 def scatter_add_(xp: Module, self: Array, dim: int, index: Any, src: Operand) -> Array:
-    """`self[index[i][j]][j] += src[i][j]` for dim 0, and so on; all of several for one place count. Gives self.
+    """`self[index[i][j]][j] += src[i][j]` for dim 0, and so on; several for one place all count. Returns self.
 
     Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
     """
@@ -332,11 +332,11 @@ def _source(values: Any, key: tuple[Any, ...]) -> Any:
 
 def _combine_at(a: Array, key: Any, function: Any, values: Any) -> None:
     """Combine the elements at a key with values by a ufunc of two operands, in place; each of several counts."""
-    if not a.flags.writeable:  # ufunc.at does not look
+    if not a.flags.writeable:  # ufunc.at does not check
         raise ValueError("read-only")
     if isinstance(values, list):
         values = np.asarray(values)
-    # What `a += values` would refuse, NumPy cuts off here.
+    # NumPy would truncate here the values that `a += values` refuses.
     kind = values.dtype if hasattr(values, "ndim") else function(np.zeros((), a.dtype), values).dtype
     if not np.can_cast(kind, a.dtype, "same_kind"):
         raise TypeError(f"values of {kind.name} would be cut off")
@@ -351,7 +351,7 @@ def _along(xp: Module, a: Array, dim: int, index: Any) -> tuple[Any, ...]:
 
 
 def _parts_of(g: Tensor, dim: int, index: Any, source_shape: tuple[int, ...]) -> Tensor:
-    """The gradient of what was written or added along an axis."""
+    """The gradient of the values that were written or added along an axis."""
     part = index_select(g, dim, index)
     return part if part.ndim >= len(source_shape) else part.reshape(source_shape)
 
@@ -369,7 +369,7 @@ def _added(g: Tensor, dim: int, index: Any, source_shape: tuple[int, ...], alpha
     gradient={"self": lambda g: g, "source": _added},
 )
 def index_add_(xp: Module, self: Array, dim: int, index: Any, source: Operand, *, alpha: float = 1) -> Array:
-    """Add `alpha` times the parts of `source` to those at indices along an axis; repeated ones count. Gives self.
+    """Add `alpha` times the parts of `source` to those at indices along an axis; repeated ones add up. Returns self.
 
     Not atomic (`index_add_atomic_` is). Raises IndexOutOfRange, InvalidArgument (shapes), DTypeError, LayoutError.
     """
@@ -504,7 +504,7 @@ def masked_fill(input: Tensor, mask: Any, value: Any) -> Tensor:
         given = array_of(mask) if isinstance(mask, Tensor) else mask
         shape = np.broadcast_shapes(array_of(input).shape, np.shape(given))
     except ValueError:
-        shape = input.shape  # the mask's error says it
+        shape = input.shape  # the check of the mask raises the error
     return masked_fill_(clone(input) if shape == input.shape else clone(broadcast_to(input, shape)), mask, value)
 
 
@@ -531,7 +531,7 @@ def _instead(self: Tensor, condition: Any, other: Any) -> Tensor:
 
 @composed(method=_instead)
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
-    """Elements of `input` where a condition is true, of `other` elsewhere; with the condition alone as `nonzero`.
+    """Elements of `input` where a condition is true, of `other` elsewhere; with the condition alone, its `nonzero`.
 
     Raises InvalidArgument: incompatible shapes; DTypeError.
     """
@@ -554,12 +554,12 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
     },
 )
 def _chosen(xp: Module, condition: Operand, x1: Operand, x2: Operand, /) -> Array:
-    """What `where` is with three arguments."""
+    """`where` with three arguments."""
     return xp.where(_array(xp, condition, "a condition"), *matched(xp, x1, x2))
 
 
 def _clipped(g: Tensor, x: Tensor, min: Any, max: Any) -> Tensor:
-    """The gradient of what lies between the bounds, or at them."""
+    """The gradient of the values between the bounds, or at them."""
     inside = None if min is None else x >= min
     if max is not None:
         inside = x <= max if inside is None else inside & (x <= max)
@@ -584,7 +584,7 @@ def _at_most(g: Tensor, x: Tensor, min: Any, max: Any) -> Tensor:
     gradient={"x": _clipped, "min": _at_least, "max": _at_most},
 )
 def clip(xp: Module, x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
-    """Values below `min` become it, those above `max` become that; either may be None. Raises InvalidArgument."""
+    """The values limited to the range from `min` to `max`; either may be None. Raises InvalidArgument."""
     if min is None and max is None:
         return x.copy()
     kind = common_type(x, *[one for one in (min, max) if one is not None])
@@ -612,7 +612,7 @@ def lerp(xp: Module, x: Array, end: Operand, weight: Operand, /) -> Array:
 
 @operation(name="nonzero", function=False, method=False)
 def _nonzero(xp: Module, x: Array, as_tuple: bool) -> Any:
-    """What nonzero gives."""
+    """The implementation of nonzero."""
     if not as_tuple:
         return xp.argwhere(x)
     return xp.nonzero(x.reshape(1) if not x.ndim else x)
@@ -646,11 +646,11 @@ def searchsorted(
     side: str | None = None,
     sorter: Array | None = None,
 ) -> Array:
-    """Where each value would go among sorted values, so that these stay sorted: int64, or int32.
+    """The index at which each value would be inserted to keep sorted values sorted: int64, or int32.
 
     Args:
         sorted_sequence: one axis; or rows on the last axis, with other axes as those of `values`.
-        right: after equal ones ("right" as `side`), not before them ("left").
+        right: insert after equal values ("right" as `side`), not before them ("left").
         sorter: indices that sort the sequence.
 
     Raises InvalidArgument: shapes, a side; DTypeError.
@@ -681,7 +681,7 @@ def searchsorted(
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None
 ) -> Tensor:
-    """The number of the part between sorted boundaries in which each value lies. Raises InvalidArgument."""
+    """The index of the interval between sorted boundaries that contains each value. Raises InvalidArgument."""
     return searchsorted(boundaries, input, right=right, out_int32=out_int32, out=out)
 
 
@@ -714,7 +714,7 @@ def isin(
     """Which elements are among `test_elements` (or not, with `invert`); one of both may be a number.
 
     Args:
-        assume_unique: both have no element twice.
+        assume_unique: neither has duplicates.
     """
     return xp.isin(elements, test_elements, assume_unique, invert)
 
@@ -751,7 +751,7 @@ def _triangle(function: Any, a: Array, k: int) -> Array:
 
 
 class UniqueAll(NamedTuple):
-    """What unique_all gives."""
+    """The result of unique_all."""
 
     values: Tensor
     indices: Tensor
@@ -760,14 +760,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What unique_counts gives."""
+    """The result of unique_counts."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What unique_inverse gives."""
+    """The result of unique_inverse."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -775,7 +775,7 @@ class UniqueInverse(NamedTuple):
 
 @operation(results=UniqueAll, method=False)
 def unique_all(xp: Module, x: Array, /) -> UniqueAll:
-    """The different values, sorted; where each first stands, what each element became, how many there are."""
+    """The different values, sorted; the index of the first of each, which value each element is, and the counts."""
     return xp.unique_all(x)  # type: ignore[no-any-return]
 
 

@@ -30,10 +30,10 @@ _view: Register = partial(operation, result=Result.VIEW)
 
 
 def several_axes(a: Array, dims: Any) -> tuple[int, ...]:
-    """Axes from one or a sequence of them. Raises IndexOutOfRange; InvalidArgument: one of them twice."""
+    """Axes from one or a sequence of them. Raises IndexOutOfRange; InvalidArgument: a duplicate axis."""
     axes = tuple([axis_of(a, dim) for dim in dims]) if isinstance(dims, SEQUENCES) else (axis_of(a, dims),)
     if len(set(axes)) != len(axes):
-        raise InvalidArgument(f"axes {dims} of a tensor of shape {a.shape} name one of them twice")
+        raise InvalidArgument(f"axes {dims} of a tensor of shape {a.shape} contain a duplicate")
     return axes
 
 
@@ -46,22 +46,22 @@ def sizes_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _reshaped_back(g: Tensor, x_shape: Any) -> Tensor:
-    """The gradient rule of what only changes sizes."""
+    """The gradient rule of operations that only change sizes."""
     return g.reshape(x_shape)
 
 
 def _unchanged(g: Tensor) -> Tensor:
-    """The gradient rule of what repeats or copies elements: the sum over new axes is not the rule's work."""
+    """The gradient rule of operations that repeat or copy elements: the caller of the rule sums over new axes."""
     return g
 
 
 @operation(name="into_zeros", function=False, method=False, gradient=lambda g, view, how: view(g, *how))
 def into_zeros(xp: Module, x: Array, shape: tuple[int, ...], view: Any, how: tuple[Any, ...]) -> Array:
-    """Zeros of a shape, but for a part, which is a tensor.
+    """Zeros of a shape, except for a part, which is a tensor.
 
     Args:
         shape: the sizes of the whole.
-        view: the operation that gives the part as a view of the whole, in which no element is twice.
+        view: the operation that gives the part as a view of the whole, in which no element occurs twice.
         how: its arguments after the whole.
     """
     made = xp.zeros(shape, x.dtype)
@@ -84,7 +84,7 @@ def _viewed_back(g: Tensor, self_shape: tuple[int, ...], shape: Any) -> Tensor:
 
 @_view(function=False, gradient=_viewed_back)
 def view(xp: Module, self: Array, *shape: Any) -> Array:
-    """The same memory with other sizes, one of which may be -1: what is left; or its bytes as another dtype.
+    """The same memory with other sizes, one of which may be -1 (inferred); or its bytes as another dtype.
 
     Raises:
         InvalidArgument: another number of elements; a last axis that is not a whole number of elements of the dtype.
@@ -154,8 +154,8 @@ def reshape(xp: Module, x: Array, /, shape: Any, *, copy: bool | None = None) ->
     """The same values, in C order, with other sizes; a view where the layout has one.
 
     Args:
-        shape: sizes, one of which may be -1: what is left.
-        copy: True: always a copy; False: never.
+        shape: sizes, one of which may be -1: it is inferred.
+        copy: True: always copy; False: never.
 
     Raises:
         InvalidArgument: another number of elements.
@@ -228,7 +228,7 @@ def _step_back(g: Tensor, x_shape: tuple[int, ...], dim: int, index: int) -> Ten
 
 @_view(gradient=_step_back)
 def select(xp: Module, x: Array, /, dim: int, index: int) -> Array:
-    """The view at one index of an axis, which is gone from it. Raises IndexOutOfRange."""
+    """The view at one index of an axis, without that axis. Raises IndexOutOfRange."""
     axis = axis_of(x, dim)
     have = x.shape[axis]
     if type(index) is not int:
@@ -289,7 +289,7 @@ def transpose(xp: Module, x: Array, /, dim0: int, dim1: int) -> Array:
 
 @_view(gradient=lambda g: g.t())
 def t(xp: Module, x: Array, /) -> Array:
-    """The transpose of a matrix; a tensor of fewer axes as it is. Raises InvalidArgument."""
+    """The transpose of a matrix; a tensor of fewer axes itself. Raises InvalidArgument."""
     if x.ndim > 2:
         raise InvalidArgument(f"t() of a tensor of shape {x.shape}; it takes at most two axes: use transpose")
     return x.T
@@ -396,7 +396,7 @@ def expand_dims(xp: Module, x: Array, /, axis: Any) -> Array:
     if not all(0 <= one < ndim for one in axes):
         raise IndexOutOfRange(f"asked for new axes {axis} in a tensor of shape {x.shape}; use {-ndim} to {ndim - 1}")
     if len(set(axes)) != len(axes):
-        raise InvalidArgument(f"asked for new axes {axis} in a tensor of shape {x.shape}; one is there twice")
+        raise InvalidArgument(f"asked for new axes {axis} in a tensor of shape {x.shape}; they contain a duplicate")
     return x[tuple([None if i in axes else slice(None) for i in range(ndim)])]
 
 
@@ -472,7 +472,7 @@ def diagonal(xp: Module, x: Array, /, offset: int = 0, dim1: int = 0, dim2: int 
     """The view of a diagonal of two axes, as a last axis. Raises IndexOutOfRange, InvalidArgument."""
     result = x.diagonal(index_of(offset), axis_of(x, dim1), axis_of(x, dim2))
     if isinstance(x, np.ndarray) and x.flags.writeable:
-        result.flags.writeable = True  # NumPy's is read-only for reasons of its history
+        result.flags.writeable = True  # NumPy returns a read-only view
     return result
 
 
@@ -493,7 +493,7 @@ def _sum_of_windows(xp: Module, x: Array, shape: tuple[int, ...], how: tuple[int
     gradient=lambda g, x_shape, dimension, size, step: _sum_of_windows(g, x_shape, (dimension, size, step)),
 )
 def unfold(xp: Module, x: Array, /, dimension: int, size: int, step: int) -> Array:
-    """The view of all windows of `size` along an axis, `step` apart, as a last axis; no writing to overlapping ones.
+    """The view of all windows of `size` along an axis, `step` apart, as a last axis; read-only if they overlap.
 
     Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
     """
@@ -578,19 +578,19 @@ def contiguous(xp: Module, x: Array, /, memory_format: Any = None) -> Array:
 
 @composed(method=False)
 def detach(input: Tensor) -> Tensor:
-    """A tensor of the same memory that has no part in the graph of gradients. Raises DTypeError: not a tensor."""
+    """A tensor of the same memory that is not part of the graph of gradients. Raises DTypeError: not a tensor."""
     array_of(input)
     return input.detach()
 
 
 @_view(name="atleast", function=False, method=False, fails="more axes for", gradient=_reshaped_back)
 def _with_axes(xp: Module, x: Array, ndim: int) -> Array:
-    """A view with so many axes at least."""
+    """A view with at least `ndim` axes."""
     return (xp.atleast_1d, xp.atleast_2d, xp.atleast_3d)[ndim - 1](x.view())
 
 
 def _each_with_axes(ndim: int, tensors: tuple[Any, ...]) -> Any:
-    """Of one tensor a tensor; of several, or of a list, a tuple."""
+    """A tensor for one tensor; a tuple for several, or for a list."""
     if len(tensors) == 1 and not isinstance(tensors[0], SEQUENCES):
         return _with_axes(tensors[0], ndim)
     return tuple([_with_axes(x, ndim) for x in sizes_of(tensors)])
@@ -598,19 +598,19 @@ def _each_with_axes(ndim: int, tensors: tuple[Any, ...]) -> Any:
 
 @composed(method=False)
 def atleast_1d(*tensors: Any) -> Any:
-    """A view with one axis at least; of several tensors, or a list, a tuple of views. Raises DTypeError."""
+    """A view with at least one axis; for several tensors, or a list, a tuple of views. Raises DTypeError."""
     return _each_with_axes(1, tensors)
 
 
 @composed(method=False)
 def atleast_2d(*tensors: Any) -> Any:
-    """A view with two axes at least, (1, n) of one; otherwise as `atleast_1d`."""
+    """A view with at least two axes, (1, n) for one; otherwise as `atleast_1d`."""
     return _each_with_axes(2, tensors)
 
 
 @composed(method=False)
 def atleast_3d(*tensors: Any) -> Any:
-    """A view with three axes at least, (1, n, 1) of one and (m, n, 1) of two; otherwise as `atleast_1d`."""
+    """A view with at least three axes, (1, n, 1) for one and (m, n, 1) for two; otherwise as `atleast_1d`."""
     return _each_with_axes(3, tensors)
 
 
@@ -622,7 +622,7 @@ def clone(xp: Module, self: Array, *, memory_format: Any = None) -> Array:
     """A copy on the heap with a storage of its own.
 
     Args:
-        memory_format: in which order the elements lie; None: rows one after another, as `contiguous_format`.
+        memory_format: order of the elements in memory; None: rows one after another, as `contiguous_format`.
 
     Raises InvalidArgument: a format for another number of axes.
     """
@@ -634,7 +634,8 @@ def clone(xp: Module, self: Array, *, memory_format: Any = None) -> Array:
     return self.copy() if order is None else self.transpose(order).copy().transpose(xp.argsort(order))
 
 
-# -- of the storage ----------------------------------------------------------------------------------------------------
+# -- views of the storage
+# ----------------------------------------------------------------------------------------------------
 
 
 def _restrided_back(g: Tensor, place: Any, own: Any) -> Tensor:
@@ -666,7 +667,7 @@ def in_memory(*places: Any) -> tuple[Any, ...]:
     gradient=lambda g, place, own: _restrided_back(g, place, own),
 )
 def _restrided(xp: Module, x: Array, view: Any, place: Any, own: Any) -> Array:
-    """A view that was made already.
+    """A view that exists already.
 
     Args:
         view: its array.
@@ -701,7 +702,7 @@ def _laid(input: Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], steps
     width = array_of(input).itemsize
     if storage_offset is None:
         place = input._located()
-        with suppress(OverflowError, TypeError, ValueError):  # the tensor's own elements will do, mostly
+        with suppress(OverflowError, TypeError, ValueError):  # the tensor's own elements are enough, mostly
             return input._share(strided(place[0], sizes, steps), *place)
     storage = input.storage()
     a, _, epoch = place = input._located()

@@ -1,4 +1,4 @@
-"""Signatures that are made when somebody asks for them, since most programs never do. Nothing in this module blocks."""
+"""Signatures that are created on demand, since most programs never ask for them. Nothing in this module blocks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Shown:
-    """What `inspect.signature` comes to from a function, by `__wrapped__`, and asks for the signature.
+    """The `__wrapped__` of a function, whose signature is created when `inspect.signature` asks for it.
 
     Args:
-        function: what the function calls, and `inspect` goes on to.
-        make: gives the signature.
+        function: the wrapped function, to which `inspect` goes on.
+        make: returns the signature.
     """
 
     def __init__(self, function: Callable[..., Any], make: Callable[[], Signature]) -> None:

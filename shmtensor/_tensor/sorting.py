@@ -30,7 +30,7 @@ def order_along(xp: Module, a: Array, axis: int, descending: bool, stable: bool)
     gradient=lambda g, x_shape, dim, result: gather_sum(g[0], x_shape, dim, result[1]),
 )
 def _sorted(xp: Module, x: Array, /, dim: Any, descending: bool, stable: bool) -> Found:
-    """The values in order, and where they stood."""
+    """The values in order, and their indices."""
     if not x.ndim:
         axes_of(x, dim)
         return x.copy(), xp.zeros((), xp.int64)  # type: ignore[return-value]
@@ -49,7 +49,7 @@ def sort(
     axis: int | None = None,
     out: Any = None,
 ) -> Found:
-    """The values in order along an axis, and where they stood; NaN counts as the largest. Raises IndexOutOfRange."""
+    """The values in order along an axis, and their indices; NaN counts as the largest. Raises IndexOutOfRange."""
     return into_pair(_sorted(input, dim if axis is None else axis, descending, stable), out)  # type: ignore[no-any-return]
 
 
@@ -85,7 +85,7 @@ def msort(input: Tensor, *, out: Any = None) -> Tensor:
     gradient=lambda g, x_shape, dim, result: gather_sum(g[0], x_shape, dim, result[1]),
 )
 def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found:
-    """The `k` largest (or smallest) values along an axis, in order, and where they stand.
+    """The `k` largest (or smallest) values along an axis, in order, and their indices.
 
     Raises IndexOutOfRange; InvalidArgument: more than there are.
     """
@@ -95,7 +95,7 @@ def topk(xp: Module, x: Array, /, k: int, dim: int = -1, largest: bool = True, s
     if not 0 <= count <= have:
         raise InvalidArgument(f"asked for the {k} largest of {have} along axis {dim}; ask for 0 to {have}")
     first = (slice(None),) * axis + (slice(count),)
-    if 0 < count < have // 4:  # so few that sorting all would be waste
+    if 0 < count < have // 4:  # few enough that a full sort would cost more
         last = (slice(None),) * axis + (slice(have - count, None),)
         part = xp.argpartition(sortable(xp, x), have - count if largest else count - 1, axis)[
             last if largest else first
@@ -116,7 +116,7 @@ def _value_back(g: Any, x_shape: tuple[int, ...], dim: int, keepdim: bool, resul
 
 @operation(results=Found, lifts=True, gradient=_value_back)
 def kthvalue(xp: Module, x: Array, /, k: int, dim: int = -1, keepdim: bool = False) -> Found:
-    """The `k`-th smallest value (from 1) along an axis, and where it is. Raises IndexOutOfRange, InvalidArgument."""
+    """The `k`-th smallest value (from 1) along an axis, and its index. Raises IndexOutOfRange, InvalidArgument."""
     axis = axis_of(x, dim)
     k = index_of(k)
     if not 1 <= k <= x.shape[axis]:

@@ -1,4 +1,4 @@
-"""Elementwise special functions that torch has beside sin and exp: those of gamma, error and entropy functions.
+"""Elementwise special functions of torch's main namespace: gamma, error, Bessel and related functions.
 
 Most are computed by SciPy (the extra `scipy`), which is imported on first use. Integers are computed as float32,
 narrower types in float32. Functions that torch has in `torch.special` alone are in `shmtensor.special`. Nothing in this

@@ -14,9 +14,9 @@ from .creation import from_numpy, ones
 from .dispatch import Array, Module, composed, export, operation
 
 PADDING: Final = {"reflect": "reflect", "constant": "constant", "replicate": "edge", "circular": "wrap"}
-"""torch's names of what continues a signal, and NumPy's."""
+"""torch's names of padding modes, and NumPy's."""
 LEAST: Final = 1e-11
-"""The sum of the squares of windows, below which nothing is known of a sample."""
+"""The sum of the squares of windows below which a sample cannot be reconstructed."""
 
 
 def _lengths(name: str, n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]:
@@ -40,7 +40,7 @@ def _window(name: str, window: Tensor | None, length: int, points: int, x: Tenso
 
 
 def _surrounded(x: Tensor, before: int, size: int) -> Tensor:
-    """With zeros before and after the elements of the last axis, `size` elements in all."""
+    """The tensor with zeros before and after the elements of the last axis, `size` elements in all."""
     have = x.shape[-1]
     return x.new_zeros((*x.shape[:-1], size)).slice_scatter(x, -1, before, before + have)
 
@@ -69,7 +69,7 @@ def stft(
         center: pieces are centred at their time: the signal is continued by n_fft // 2 at both ends.
         pad_mode: "reflect", "constant" (zeros), "replicate" or "circular".
         normalized: divided by the root of n_fft.
-        onesided: n_fft // 2 + 1 frequencies, of which the others follow; default for real signals and windows.
+        onesided: only n_fft // 2 + 1 frequencies; the others follow by symmetry. Default for real signals and windows.
         return_complex: False: real and imaginary parts in a last axis. Must be given for real signals.
         align_to_window: with center=False: the first window begins at the first element.
 
@@ -100,7 +100,7 @@ def stft(
 def _continued(
     x: Tensor, points: int, length: int, center: bool, pad_mode: str, align_to_window: bool | None
 ) -> Tensor:
-    """The signal with what is added at its ends."""
+    """The signal with the padding at its ends."""
     if center and align_to_window is not None:
         raise InvalidArgument("stft with align_to_window; it is for center=False")
     if pad_mode not in PADDING:
@@ -130,11 +130,11 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The signals of which `stft` gives this: (..., frequencies, pieces), complex; the sum of pieces that overlap.
+    """The signals whose `stft` is `input`: (..., frequencies, pieces), complex. Overlapping pieces are summed.
 
     Args:
-        n_fft, hop_length, win_length, window, center, normalized, onesided: as stft was given them.
-        length: of the signal, which is cut or filled with zeros; default as far as it is known.
+        n_fft, hop_length, win_length, window, center, normalized, onesided: as for stft.
+        length: length of the signal, which is cut or filled with zeros; default as far as it is known.
         return_complex: the signal is complex.
 
     Raises:

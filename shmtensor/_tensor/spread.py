@@ -57,8 +57,8 @@ def var_mean(
 ) -> tuple[Array, Array]:
     """Variance and mean over all axes or some.
 
-    `correction` (default 1; 0 if `unbiased` is False) is taken from the number of elements that the variance is divided
-    by.
+    `correction` (default 1; 0 if `unbiased` is False) is subtracted from the number of elements in the divisor of the
+    variance.
 
     Raises IndexOutOfRange; DTypeError: integers; InvalidArgument: a correction that is not a number.
     """

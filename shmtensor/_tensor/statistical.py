@@ -50,7 +50,7 @@ def reduced(function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, *
 def reduced_in_float32(
     xp: Module, function: Callable[..., Any], a: Array, axis: Any, keepdims: bool, **how: Any
 ) -> Array:
-    """`function` over axes; float16, bfloat16 and float8, which would lose what they add, as float32."""
+    """`function` over axes; float16, bfloat16 and float8, which would lose precision, as float32."""
     kind = how.get("dtype", a.dtype)
     if is_narrow(kind):
         how.pop("dtype", None)
@@ -161,7 +161,9 @@ def _corrected(name: str, function: Callable[[Array], Array], doc: str, gradient
         variance, _ = moments(xp, name, x, _dims(dim, axis), unbiased, keepdims or keepdim, correction)
         return as_type(function(variance), x.real.dtype)
 
-    text = f"{doc} over all axes or some. `correction` (default 1: of a sample) is taken from the number of elements."
+    text = (
+        f"{doc} over all axes or some. `correction` (default 1: of a sample) is subtracted from the number of elements."
+    )
     return _reduction(compute, name, text, gradient)
 
 
@@ -207,16 +209,16 @@ def _on_arrays(ours: Callable[..., Any], others: Callable[..., Any]) -> Callable
 
 sum = _typed("sum", np.add.reduce, "Sum", rules.of_sum)
 prod = _typed("prod", np.multiply.reduce, "Product", rules.of_prod)
-nansum = _typed("nansum", np.nansum, "Sum of what is a number", rules.of_nansum)
+nansum = _typed("nansum", np.nansum, "Sum of the values that are not NaN", rules.of_nansum)
 mean = _own("mean", np.mean, "Mean", rules.of_mean)
-nanmean = _own("nanmean", np.nanmean, "Mean of what is a number", rules.of_nanmean)
+nanmean = _own("nanmean", np.nanmean, "Mean of the values that are not NaN", rules.of_nanmean)
 amin = _plain("amin", _on_arrays(np.minimum.reduce, np.min), "Smallest value", gradient=rules.of_extreme)
 amax = _plain("amax", _on_arrays(np.maximum.reduce, np.max), "Largest value", gradient=rules.of_extreme)
 all = _plain(
-    "all", _on_arrays(np.logical_and.reduce, np.all), "Whether every value is true (uint8 of uint8)", keeps_bytes=True
+    "all", _on_arrays(np.logical_and.reduce, np.all), "Whether every value is true (uint8 for uint8)", keeps_bytes=True
 )
 any = _plain(
-    "any", _on_arrays(np.logical_or.reduce, np.any), "Whether some value is true (uint8 of uint8)", keeps_bytes=True
+    "any", _on_arrays(np.logical_or.reduce, np.any), "Whether some value is true (uint8 for uint8)", keeps_bytes=True
 )
 logsumexp = _own("logsumexp", _logsumexp, "log(sum(exp(x)))", rules.of_logsumexp, integers=True)
 std = _corrected("std", np.sqrt, "Standard deviation", rules.of_std)
@@ -237,7 +239,7 @@ def hash_tensor(xp: Module, x: Array, /, dim: Any = None, *, keepdim: bool = Fal
         IndexOutOfRange (axes), DTypeError (complex numbers), InvalidArgument (mode).
     """
     if mode != 0:
-        raise InvalidArgument(f"hash_tensor with mode {mode!r}; there is 0")
+        raise InvalidArgument(f"hash_tensor with mode {mode!r}; give 0")
     if x.dtype.kind == "c":
         raise DTypeError(f"hash_tensor of a tensor of {x.dtype.name}; it takes real numbers: use view_as_real")
     bits = x.astype(xp.int64 if x.dtype.kind in "biu" else xp.float64).view(xp.uint64)
@@ -252,7 +254,7 @@ class MinMax(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Values, and where along the axis they stood."""
+    """Values, and their indices along the axis."""
 
     values: Tensor
     indices: Tensor
@@ -275,7 +277,7 @@ def _along_one(xp: Module, a: Array, dim: Any, keepdim: bool, place: Callable[[A
     gradient=rules.of_found,
 )  # fmt: skip
 def _max_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
-    """Largest values along an axis and where the first of each is."""
+    """Largest values along an axis, and the index of the first of each."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmax(rows, -1))
 
 
@@ -284,7 +286,7 @@ def _max_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Foun
     gradient=rules.of_found,
 )  # fmt: skip
 def _min_along(xp: Module, x: Array, /, dim: Any, keepdim: bool = False) -> Found:
-    """Smallest values along an axis and where the first of each is."""
+    """Smallest values along an axis, and the index of the first of each."""
     return _along_one(xp, x, dim, keepdim, lambda rows: xp.argmin(rows, -1))
 
 
@@ -328,7 +330,7 @@ min = _extreme("min", _min_along, amin, minimum, "smallest")
 
 
 def _middle(xp: Module, rows: Array) -> Array:
-    """Where the middle element of each row stands (the lower of two); a NaN, if there is one."""
+    """The index of the middle element of each row (the lower of two); of a NaN, if there is one."""
     if not rows.shape[-1]:
         raise ValueError("there are no elements")
     order = xp.argsort(sortable(xp, rows), -1, kind="stable")
@@ -344,7 +346,7 @@ def _middle(xp: Module, rows: Array) -> Array:
     gradient=rules.of_found,
 )  # fmt: skip
 def _median_along(xp: Module, x: Array, /, dim: Any, keepdim: bool) -> Found:
-    """Middle values along an axis and where they stand."""
+    """Middle values along an axis, and their indices."""
     return _along_one(xp, x, dim, keepdim, partial(_middle, xp))
 
 
@@ -391,7 +393,7 @@ def quantile(
     require_floating("quantile", x)
     if not x.size:
         raise InvalidArgument(
-            f"quantile {q} of a tensor of shape {x.shape}: it has no elements; give one element at least"
+            f"quantile {q} of a tensor of shape {x.shape}: it has no elements; give at least one element"
         )
     parts = xp.asarray(q, x.dtype)
     return xp.quantile(x, parts, axis=axes_of(x, dim), keepdims=keepdim, method=interpolation).astype(x.dtype)
@@ -407,11 +409,11 @@ def _accumulate(
     if axis is None and a.ndim != 1:
         raise InvalidArgument(f"{name} of a tensor of shape {a.shape}; say along which axis")
     along = 0 if axis is None else axis_of(a, axis)
-    if dtype is None:  # as sums do: small integers count further
+    if dtype is None:  # as for sums: small integers become int64
         dtype = np.add.reduce(np.empty(0, a.dtype)).dtype if a.dtype.kind in "biu" else a.dtype
     kind = dtype_of(dtype)
     narrow = kind
-    if is_narrow(kind):  # it would lose what is added
+    if is_narrow(kind):  # it would lose precision
         a, kind = a.astype(kind, copy=False).astype(xp.float32), xp.dtype(xp.float32)
     elif is_narrow(a.dtype):
         a = a.astype(kind)
@@ -489,13 +491,13 @@ def logcumsumexp(xp: Module, x: Array, /, dim: int) -> Array:
 
 @operation(results=Found, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_running_extreme)
 def cummax(xp: Module, x: Array, /, dim: int) -> Found:
-    """Largest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
+    """Largest values so far along an axis, and the index of the last of each. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.maximum)
 
 
 @operation(results=Found, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_running_extreme)
 def cummin(xp: Module, x: Array, /, dim: int) -> Found:
-    """Smallest values so far along an axis, and where the last of each is. Raises IndexOutOfRange."""
+    """Smallest values so far along an axis, and the index of the last of each. Raises IndexOutOfRange."""
     return _running(xp, x, dim, xp.minimum)
 
 
@@ -527,7 +529,7 @@ def diff(
 
 
 def differences(xp: Module, x: Array, n: int, dim: int, prepend: Array | None, append: Array | None) -> Array:
-    """What `diff` gives."""
+    """The implementation of `diff`."""
     ends = {name: end for name, end in (("prepend", prepend), ("append", append)) if end is not None}
     along = axis_of(x, dim)
     length = x.shape[along] + np.sum([end.shape[along] for end in ends.values()], dtype=int)
@@ -536,7 +538,7 @@ def differences(xp: Module, x: Array, n: int, dim: int, prepend: Array | None, a
 
 @operation(results=Found, fails="{name} along axis {axis} of", lifts=True, gradient=rules.of_found)
 def mode(xp: Module, x: Array, /, dim: int = -1, keepdim: bool = False) -> Found:
-    """The value met most often along an axis (the smallest of several), and where its last one stands.
+    """The most frequent value along an axis (the smallest of several), and the index of its last occurrence.
 
     Raises IndexOutOfRange; InvalidArgument: an axis without elements.
     """
@@ -584,9 +586,9 @@ def renorm(xp: Module, x: Array, /, p: float, dim: int, maxnorm: float) -> Array
 
 @operation(out=Out.COPIED, fails="a histogram of {bins} parts of")
 def histc(xp: Module, x: Array, /, bins: int = 100, min: float = 0, max: float = 0) -> Array:
-    """How many values lie in each of `bins` equal parts of [min, max] (both the same: the smallest and largest value).
+    """The number of values in each of `bins` equal bins of [min, max] (if equal: the smallest and largest value).
 
-    Raises InvalidArgument: fewer than one part, not a range.
+    Raises InvalidArgument: fewer than one bin, not a range.
     """
     return _histogram(xp, x, x.reshape(-1), bins, min, max)
 

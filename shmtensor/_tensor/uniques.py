@@ -31,8 +31,8 @@ def unique(
 
     Args:
         sorted: results are sorted in any case.
-        return_inverse: also which of them each element (or part) is.
-        return_counts: also how many there are of each.
+        return_inverse: return the index of its value for each element (or part), too.
+        return_counts: return the number of occurrences of each value, too.
 
     Returns:
         A tensor; a tuple if more was asked for.
@@ -57,7 +57,7 @@ def unique(
 
 
 def _none_of(xp: Module, a: Array, axis: int, return_inverse: bool, return_counts: bool) -> Any:
-    """What unique gives along an axis of a tensor without elements."""
+    """The result of unique along an axis of a tensor without elements."""
     if a.shape[axis] and any(n == 0 for i, n in enumerate(a.shape) if i != axis):
         raise InvalidArgument(f"unique along axis {axis} of a tensor of shape {a.shape}; its parts are empty")
     nothing = xp.zeros(0, np.int64)
@@ -76,8 +76,8 @@ def unique_consecutive(
     """The first of each run of equal values, in flat order, or of equal parts along an axis.
 
     Args:
-        return_inverse: also the number of the run of each element (or part).
-        return_counts: also the length of each run.
+        return_inverse: return the number of the run of each element (or part), too.
+        return_counts: return the length of each run, too.
 
     Returns:
         A tensor; a tuple if more was asked for.

@@ -1,4 +1,4 @@
-"""Windows for signals: `hann_window` and its kin. They block only with `shared=True`, as `empty` does."""
+"""Windows for signals: `hann_window` and others. They block only with `shared=True`, as `empty` does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import with_options
 
 
 def _window(name: str, shape: Callable[[int], Any], length: Any, periodic: bool, dtype: Any, shared: bool) -> Tensor:
-    """`length` values of a window, the first ones of one that is longer by 1 if it is `periodic`."""
+    """`length` values of a window; if `periodic`, the first ones of a window that is longer by 1."""
     kind = dtype_of(dtype)
     if kind.kind != "f":
         raise DTypeError(f"{name} in {kind.name}; give a floating-point type")
