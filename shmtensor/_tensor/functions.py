@@ -1,6 +1,6 @@
 """The functions of all operations on tensors as one namespace. The module of each is imported at its first use.
 
-It includes the functions of `linalg` and `random` that are functions of `shmtensor` too, and some in-place methods, with
+It includes those functions of `linalg` and `random` that `shmtensor` has too, and some in-place methods, with
 the tensor as the first argument: `shmtensor.exp_(x)`, as in torch. Type checkers read `functions.pyi`, which
 tools/stubs.py generates from the same rows.
 """
