@@ -164,12 +164,12 @@ def add_groups(rank: int, optimizer: optim.Optimizer, p: Any, found: Any) -> Non
         lambda: add({"params": [p]}),
         lambda: optimizer.load_state_dict({**state, "state": {}}),
     ):
-        with pytest.raises(InvalidArgument, match=r"would be this process's own.*shared the optimizer without it"):
+        with pytest.raises(InvalidArgument, match=r"would be private to this process.*shared the optimizer without it"):
             change()
         found[0] += 1
     optimizer.param_groups[0]["params"].append(p)
     p.grad = shmtensor.ones(2)
-    with pytest.raises(InvalidArgument, match="would be this process's own"):
+    with pytest.raises(InvalidArgument, match="would be private to this process"):
         optimizer.step()
     found[0] += 1
     add({"params": [shmtensor.zeros(3)]})  # private as its state

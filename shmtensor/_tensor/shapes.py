@@ -493,7 +493,7 @@ def _sum_of_windows(xp: Module, x: Array, shape: tuple[int, ...], how: tuple[int
     gradient=lambda g, x_shape, dimension, size, step: _sum_of_windows(g, x_shape, (dimension, size, step)),
 )
 def unfold(xp: Module, x: Array, /, dimension: int, size: int, step: int) -> Array:
-    """The view of all windows of `size` along an axis, `step` apart, as a last axis. Overlapping ones cannot be written.
+    """The view of windows of `size` along an axis, `step` apart, as a last axis. Overlapping ones cannot be written.
 
     Raises IndexOutOfRange, InvalidArgument: windows larger than the axis, a step below 1.
     """

@@ -333,7 +333,7 @@ def test_a_part_of_a_mapping_that_is_no_storage_of_its_own_is_not_sent_as_anothe
     ],
 )
 def test_read_only_mappings_are_of_files_that_are_there(tmp_path: Path, flags: int) -> None:
-    with pytest.raises(InvalidArgument, match="READONLY goes with SHARED and NOCREATE"):
+    with pytest.raises(InvalidArgument, match="READONLY requires SHARED, NOCREATE"):
         MapAllocator(tmp_path / "x", flags)
 
 

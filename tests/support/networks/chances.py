@@ -10,7 +10,7 @@ import numpy as np
 from networks.draws import Call, Draws, Layer, Step
 
 LEAST = 1.7580993408473766
-"""What the smallest value of SELU is, without its sign."""
+"""The absolute value of the smallest value of SELU."""
 
 
 def _drawn(call: Call) -> tuple[Any, Any]:
