@@ -102,7 +102,7 @@ class Reader:
             level = deeper
             if not level:
                 return
-        raise self._damaged(f"more than {MAX_DEPTH} containers are within each other")
+        raise self._damaged(f"containers are nested more than {MAX_DEPTH} deep")
 
     def _damaged(self, problem: str) -> FileDamaged:
         return FileDamaged(f"{self._label}: its pickle is damaged at byte {self._at}: {problem}")
@@ -143,7 +143,7 @@ class Reader:
 
     def _mark(self) -> None:
         if len(self._below) > 2 * MAX_DEPTH:
-            raise self._damaged(f"more than {MAX_DEPTH} containers are within each other")
+            raise self._damaged(f"containers are nested more than {MAX_DEPTH} deep")
         self._below.append(self._stack)
         self._stack = []
 

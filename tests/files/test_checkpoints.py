@@ -320,7 +320,7 @@ def test_containers_in_themselves_or_too_deep(format: str) -> None:
     for _ in range(100):
         deep = [deep]
     assert again(deep, format) == deep
-    with pytest.raises(InvalidArgument, match="more than 100 containers"):
+    with pytest.raises(InvalidArgument, match="nested more than 100 deep"):
         again([deep], format)
 
 

@@ -285,8 +285,8 @@ DAMAGED: dict[str, tuple[bytes, type[Exception], str]] = {
     "a parameter of a string": (
         b"ctorch._utils\n_rebuild_parameter\n" + text("x") + b"\x89)\x87R.", FileDamaged, "a str instead of a tensor",
     ),
-    "deep lists": (b"]" * 20_000 + b"a" * 19_999 + b".", FileDamaged, "more than 1000 containers"),
-    "deep tuples": (b")" + b"\x85" * 20_000 + b".", FileDamaged, "more than 1000 containers"),
+    "deep lists": (b"]" * 20_000 + b"a" * 19_999 + b".", FileDamaged, "nested more than 1000 deep"),
+    "deep tuples": (b")" + b"\x85" * 20_000 + b".", FileDamaged, "nested more than 1000 deep"),
     "many marks": (b"(" * 20_000 + b".", FileDamaged, "damaged"),
 }  # fmt: skip
 
@@ -401,7 +401,7 @@ STRUCTURES: dict[str, tuple[bytes, type[Exception], str]] = {
     "deep lists": (
         checkpoint('{"blocks": [], "value": ' + "[" * 900 + "]" * 900 + "}"),
         FileDamaged,
-        "invalid|too many",
+        "invalid|too deep",
     ),
     "a field twice": (checkpoint('{"blocks": [], "value": {"a": 1, "a": 2}}'), FileDamaged, "duplicate key"),
     "NaN": (checkpoint('{"blocks": [], "value": NaN}'), FileDamaged, "not valid JSON"),

@@ -441,7 +441,7 @@ def test_a_pool_of_pinned_memory(either):
 
 def test_pinned_memory_that_the_driver_does_not_have(host):
     host.memory_limit = 0
-    with pytest.raises(OutOfMemory, match=r"no 8 bytes of pinned memory.*ulimit -l"):
+    with pytest.raises(OutOfMemory, match=r"refused 8 bytes of pinned memory.*ulimit -l"):
         CudaHostAllocator().malloc(8)
     host.memory_limit, host.refuses["cuMemHostAlloc"] = None, driver.NOT_PERMITTED
     with pytest.raises(DeviceUnavailable, match="800"):
