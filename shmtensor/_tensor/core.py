@@ -261,7 +261,7 @@ class Tensor(TensorBase, Methods):
             made.requires_grad = True
         return made
 
-    # -- properties ---------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -97,7 +97,7 @@ def vecdot(xp: Module, x: Array, /, y: Array, *, dim: int = -1, axis: int | None
     return result.astype(x.dtype) if x.dtype.kind == "V" and x.dtype == y.dtype else result
 
 
-# -- checks of operands and of `out` ---------------------------------------------------------------------------
+# -- checks of operands and of `out` -----------------------------------------------------------------------------------
 
 
 def _require_axes(name: str, *operands: tuple[Array, int]) -> None:

@@ -634,8 +634,7 @@ def clone(xp: Module, self: Array, *, memory_format: Any = None) -> Array:
     return self.copy() if order is None else self.transpose(order).copy().transpose(xp.argsort(order))
 
 
-# -- views of the storage
-# ----------------------------------------------------------------------------------------------------
+# -- views of the storage ----------------------------------------------------------------------------------------------
 
 
 def _restrided_back(g: Tensor, place: Any, own: Any) -> Tensor:

@@ -46,7 +46,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> Tensor:
     return indexing.setitem_(x, key, value)
 
 
-# -- arguments of rules ----------------------------------------------------------------------------------------
+# -- arguments of rules ------------------------------------------------------------------------------------------------
 
 
 def shape_of(value: Any) -> Any:

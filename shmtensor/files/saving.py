@@ -211,7 +211,7 @@ def _place(f: Any, format: str | None) -> tuple[Path | None, str | None]:
     return Path(os.path.realpath(given)), format or _FORMATS[given.suffix]
 
 
-# -- opening a path -------------------------------------------------------------------------------------------------
+# -- opening a path ----------------------------------------------------------------------------------------------------
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -239,7 +239,7 @@ def _require_regular(target: Path) -> None:
         )
 
 
-# -- writers of formats: each checks an object, and returns its writer ---------------------------------------------
+# -- writers of formats: each checks an object, and returns its writer -------------------------------------------------
 
 
 def _npy(obj: Any, label: str) -> _Write:

@@ -131,8 +131,7 @@ class _File:
             raise FileDamaged(f"{self._label}: the checksum of {info.filename!r} is wrong")
         return bytes(data)
 
-    # -- objects that the pickle refers to
-    # -------------------------------------------------------------------------------------
+    # -- objects that the pickle refers to -----------------------------------------------------------------------------
 
     def _table(self) -> dict[tuple[str, str], Any]:
         table = dict(PLAIN)

@@ -210,7 +210,7 @@ def eigvals(xp: Module, x: Array, /) -> Array:
     return _complex(a, numpys("eigvals", "geev", a, xp.linalg.eigvals, a))
 
 
-# -- computed by SciPy ------------------------------------------------------------------------------------
+# -- computed by SciPy -------------------------------------------------------------------------------------------------
 
 
 def factored(name: str, x: Array, *, strict: bool, pivot: bool = True) -> tuple[Array, Array, Array]:

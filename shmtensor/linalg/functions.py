@@ -86,7 +86,7 @@ def vander(xp: Module, x: Array, /, N: int | None = None) -> Array:
     return xp.multiply.accumulate(powers, -1, kind, powers)
 
 
-# -- computed by SciPy ------------------------------------------------------------------------------------
+# -- computed by SciPy -------------------------------------------------------------------------------------------------
 
 ESTIMATES: Final = """
 

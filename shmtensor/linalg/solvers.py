@@ -286,7 +286,7 @@ def tensorsolve(xp: Module, A: Array, /, other: Array, dims: Sequence[int] | Non
     return numpys("tensorsolve", "gesv", a, xp.linalg.tensorsolve, a, b, axes)
 
 
-# -- computed by SciPy ------------------------------------------------------------------------------------
+# -- computed by SciPy -------------------------------------------------------------------------------------------------
 
 
 def _of_triangular(

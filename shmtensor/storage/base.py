@@ -155,7 +155,7 @@ class StorageBase:
         self._epoch = 0
         self._bases = self._view = self._views = self._export = self._tickets = None
 
-    # -- properties ---------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     def size(self) -> int:
         """Return the number of elements. Does not block."""

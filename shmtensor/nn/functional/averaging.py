@@ -142,7 +142,7 @@ def avg_pool3d(
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-# -- windows between given bounds -----------------------------------------------------------------------------------
+# -- windows between given bounds --------------------------------------------------------------------------------------
 
 
 @hidden(

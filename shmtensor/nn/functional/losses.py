@@ -117,7 +117,7 @@ def huber_loss(
     return _weighed(_huber(_apart("huber_loss", input, target), delta), weight, reduction)
 
 
-# -- probabilities --------------------------------------------------------------------------------------------------
+# -- probabilities -----------------------------------------------------------------------------------------------------
 
 
 _LEAST: Final = float(np.float32(1e-12))

@@ -174,7 +174,7 @@ def multilabel_margin_loss(
     return reduced(loss if input.ndim == 2 or reduction != "none" else loss.reshape(()), reduction)
 
 
-# -- distances ------------------------------------------------------------------------------------------------------
+# -- distances ---------------------------------------------------------------------------------------------------------
 
 
 @function

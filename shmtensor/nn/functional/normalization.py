@@ -163,8 +163,7 @@ def _average_into(xp: Module, running: Array, found: Array, momentum: float, fac
     running += (found.reshape(running.shape) * (momentum * factor)).astype(running.dtype, copy=False)
 
 
-# -- normalization of samples
-# --------------------------------------------------------------------------------------------------------
+# -- normalization of samples ------------------------------------------------------------------------------------------
 
 
 def _require_shape(name: str, what: str, one: Tensor | None, shape: tuple[int, ...]) -> None:
@@ -262,8 +261,7 @@ def _require_several(name: str, count: int, shape: tuple[int, ...]) -> None:
         raise InvalidArgument(f"{name} of a tensor of shape {shape}; it needs more than one value for each channel")
 
 
-# -- normalization of batches
-# --------------------------------------------------------------------------------------------------------
+# -- normalization of batches ------------------------------------------------------------------------------------------
 
 
 @function

@@ -275,7 +275,7 @@ def max_pool3d_with_indices(
     return _max_of(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-# -- windows at given places ----------------------------------------------------------------------------------------
+# -- windows at given places -------------------------------------------------------------------------------------------
 
 
 @hidden(
@@ -387,7 +387,7 @@ def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_ind
     return _adaptive_max(3, input, output_size, True)
 
 
-# -- unpooling ----------------------------------------------------------------------------------------------
+# -- unpooling ---------------------------------------------------------------------------------------------------------
 
 
 @hidden(
