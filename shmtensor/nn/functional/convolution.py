@@ -283,7 +283,7 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The cross-correlation of the last two axes; arguments and result as for `conv1d`, numbers also by axis."""
+    """The cross-correlation of the last two axes; arguments, result, errors as for `conv1d`, numbers also by axis."""
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 

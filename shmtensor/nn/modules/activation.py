@@ -283,7 +283,7 @@ class PReLU(Module):
     Args:
         num_parameters: number of weights.
         init: their initial value.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the weights.
     """
 

@@ -26,7 +26,7 @@ class MultiheadAttention(Module):
         kdim: size of keys; None: embed_dim.
         vdim: size of values; None: embed_dim.
         batch_first: tensors are (N, L, size) instead of (L, N, size).
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:

@@ -161,7 +161,7 @@ class Conv2d(_Forward):
         groups: number of groups of channels; results of a group depend only on inputs of that group.
         bias: whether there is a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -256,7 +256,7 @@ class ConvTranspose2d(_ConvTransposeNd):
         bias: whether there is a bias.
         dilation: distance of elements in the window.
         padding_mode: "zeros".
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:

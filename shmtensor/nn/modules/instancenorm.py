@@ -20,7 +20,7 @@ class _InstanceNorm(_NormBase):
         momentum: weight of a batch in running statistics.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of parameters and statistics.
         bias: whether there is a bias, if affine.
     """

@@ -31,7 +31,7 @@ class Linear(Module):
         in_features: size of the last axis of inputs.
         out_features: size of the last axis of results.
         bias: whether there is a bias.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 
@@ -79,7 +79,7 @@ class Bilinear(Module):
         in2_features: size of the last axis of second inputs.
         out_features: size of the last axis of results.
         bias: whether there is a bias.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 

@@ -50,7 +50,7 @@ class LayerNorm(Module):
         eps: added to variances.
         elementwise_affine: whether there are a weight and a bias.
         bias: whether there is a bias, if elementwise_affine.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 
@@ -97,7 +97,7 @@ class GroupNorm(Module):
         num_channels: number of channels.
         eps: added to variances.
         affine: whether there are a weight and a bias for each channel.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
         bias: whether there is a bias, if affine.
 
@@ -150,7 +150,7 @@ class RMSNorm(Module):
         normalized_shape: sizes of these axes.
         eps: added to the mean; None: the machine epsilon of the type.
         elementwise_affine: whether there is a weight.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the weight.
     """
 

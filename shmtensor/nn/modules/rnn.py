@@ -33,7 +33,7 @@ class RNNBase(Module):
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
         proj_size: size to which outputs of LSTM are projected; 0: they are not.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -214,7 +214,7 @@ class RNN(RNNBase):
         batch_first: inputs and outputs are (N, L, size) instead of (L, N, size).
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -247,7 +247,7 @@ class LSTM(RNNBase):
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
         proj_size: size to which outputs are projected; 0: they are not.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -275,7 +275,7 @@ class GRU(RNNBase):
         batch_first: inputs and outputs are (N, L, size) instead of (L, N, size).
         dropout: probability of dropout between layers.
         bidirectional: each layer also has a direction that begins with the last step.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -303,7 +303,7 @@ class RNNCellBase(Module):
         hidden_size: size of states.
         bias: whether there are biases.
         num_chunks: number of gates.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 
@@ -371,7 +371,7 @@ class RNNCell(RNNCellBase):
         hidden_size: size of states.
         bias: whether there are biases.
         nonlinearity: "tanh" or "relu".
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 
@@ -399,7 +399,7 @@ class LSTMCell(RNNCellBase):
         input_size: size of inputs.
         hidden_size: size of states.
         bias: whether there are biases.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 
@@ -421,7 +421,7 @@ class GRUCell(RNNCellBase):
         input_size: size of inputs.
         hidden_size: size of states.
         bias: whether there are biases.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
     """
 

@@ -83,7 +83,7 @@ class Embedding(_Table):
         sparse: the gradient of the weight is sparse.
         _weight: the table.
         _freeze: its gradients are not recorded.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the vectors.
 
     Raises:
@@ -144,7 +144,7 @@ class EmbeddingBag(_Table):
         _weight: the table.
         include_last_offset: the last offset is the end of the last bag.
         padding_idx: index of a vector that is not counted, is 0 at first and gets no gradient.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the vectors.
 
     Raises:

@@ -44,7 +44,7 @@ class TransformerEncoderLayer(Module):
         batch_first: tensors are (N, L, size) instead of (L, N, size).
         norm_first: LayerNorm comes before attention and linear maps instead of after the sums.
         bias: whether linear maps and LayerNorm have biases.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -113,7 +113,7 @@ class TransformerDecoderLayer(Module):
         batch_first: tensors are (N, L, size) instead of (L, N, size).
         norm_first: LayerNorm comes before attention and linear maps instead of after the sums.
         bias: whether linear maps and LayerNorm have biases.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
@@ -269,7 +269,7 @@ class Transformer(Module):
         batch_first: tensors are (N, L, size) instead of (L, N, size).
         norm_first: LayerNorm comes before attention and linear maps instead of after the sums.
         bias: whether linear maps and LayerNorm have biases.
-        device: device of the parameters; None: the CPU.
+        device: None or the CPU; `cuda()` moves the module to a GPU.
         dtype: type of the parameters.
 
     Raises:
