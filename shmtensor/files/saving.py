@@ -94,7 +94,7 @@ def load(
 
     Nothing is unpickled: a pickle in a torch file is read by an interpreter that makes only tensors, numbers, strings
     and plain containers, and refuses everything else. Sizes are checked against the size of the file before memory is
-    allocated. All tensors are loaded to the CPU, and do not require gradients.
+    allocated. All tensors are loaded to the CPU. Only `.pt` files keep `requires_grad`.
 
     Args:
         f: a path, or an object with `read`, `seek` and `tell`, which is read from its position to its end.
