@@ -28,7 +28,7 @@ def restored(x: Tensor, shape: Shape, axes: Shape) -> Tensor:
 
 
 def count(shape: Shape, axes: Shape) -> int:
-    """How many elements each result was made of."""
+    """The number of elements that each result was computed from."""
     return math.prod([shape[i] for i in axes])
 
 

@@ -1,4 +1,4 @@
-"""What is generated from the table of element types: each one's dtype, its storage class and its tensor class.
+"""The objects generated from the table of element types: the dtype, storage class and tensor class of each.
 
 Type checkers, which see no generated classes, read `typed.pyi`, which is made from the table by tools/stubs.py.
 """

@@ -54,7 +54,7 @@ class Allocator(Protocol):
 
     @property
     def context(self) -> Any:
-        """What distinguishes this allocator from others of its class: a path, a wrapped allocator, or None."""
+        """The parameter that distinguishes allocators of a class: a path, a wrapped allocator, or None."""
 
     def malloc(self, nbytes: int) -> Region:
         """Allocate a region of at least `nbytes` bytes (0 or more) with arbitrary content.

@@ -90,7 +90,7 @@ def fitted(gradient: Any, form: Any, name: str) -> Any:
     if not isinstance(gradient, Tensor):
         if hasattr(gradient, "to_dense"):  # a sparse gradient
             return gradient
-        raise DTypeError(f"{name} gave a {type_name(gradient)} as gradient; it must give tensors, or None")
+        raise DTypeError(f"{name} returned a {type_name(gradient)} as gradient; it must return tensors, or None")
     if form is None:
         return gradient
     shape, dtype = form[:2]
@@ -107,12 +107,12 @@ def _summed(gradient: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
     """A gradient summed over the axes that were broadcast."""
     found = gradient._array.shape
     new = len(found) - len(shape)
-    if new == 1 and found[1:] == shape and not grad_modes()[0]:  # of a bias, for one
+    if new == 1 and found[1:] == shape and not grad_modes()[0]:  # for example, of a bias
         return wrap(np.add.reduce(gradient._live(), 0))
     axes = [*range(new), *[new + i for i, n in enumerate(shape) if n == 1 and new >= 0 and found[new + i] != 1]]
     if new < 0 or any(n not in (1, found[new + i]) for i, n in enumerate(shape)):
         raise InvalidArgument(
-            f"{name} gave a gradient of shape {found} for an input of shape {shape}; give one of that shape"
+            f"{name} returned a gradient of shape {found} for an input of shape {shape}; return one of that shape"
         )
     if is_recording():
         return gradient.sum_to_size(shape)

@@ -247,19 +247,21 @@ class Function(Node):
             found = found[:count]
         if len(found) != count:
             raise InvalidArgument(
-                f"{name} gave {len(found)} gradients for {count} arguments of forward; give one for each, None for "
-                "those that need none"
+                f"{name} returned {len(found)} gradients for {count} arguments of forward; return one for each, None "
+                "for those that need none"
             )
         for i, (one, dtype) in enumerate(zip(found, self._types, strict=True)):
             if one is None:
                 continue
             if not isinstance(one, Tensor) and not hasattr(one, "to_dense"):
-                raise InvalidArgument(f"{name} gave a {type_name(one)} for argument {i}; give a tensor or None")
+                raise InvalidArgument(f"{name} returned a {type_name(one)} for argument {i}; return a tensor or None")
             if dtype is None:
-                raise InvalidArgument(f"{name} gave a gradient for argument {i}, which is not a tensor; give None")
+                raise InvalidArgument(
+                    f"{name} returned a gradient for argument {i}, which is not a tensor; return None"
+                )
             if one.dtype.is_complex and not dtype.is_complex:
                 raise DTypeError(
-                    f"{name} gave a gradient of {one.dtype.name} for argument {i}, which is real; give its real part"
+                    f"{name} returned a gradient of {one.dtype.name} for argument {i}, which is real; return .real"
                 )
         return found
 

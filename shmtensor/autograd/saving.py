@@ -58,7 +58,7 @@ class Kept:
         with without_hooks():
             found = self._unpack(self._content)
         if not isinstance(found, Tensor):
-            raise DTypeError(f"unpack of saved_tensors_hooks gave a {type_name(found)}; it must return a tensor")
+            raise DTypeError(f"unpack of saved_tensors_hooks returned a {type_name(found)}; it must return a tensor")
         made = _detach(found)
         if self._node is not None:
             set_output(made, self._node, self._output)

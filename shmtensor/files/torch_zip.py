@@ -1,6 +1,6 @@
 """The files of torch.save: a zip archive of a pickle, `data.pkl`, and of the bytes of each storage, `data/0`, ...
 
-They are read and written without torch. What is written, torch.load reads with weights_only=True.
+They are read and written without torch. torch.load reads the written files with weights_only=True.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _UNTYPED: Final = _Kind("UntypedStorage", "uint8")
 
 
 class _Types(dict[tuple[str, str], Any]):
-    """What pickles may ask for. Types are looked up when they are asked for, because some need a package."""
+    """Objects that pickles may refer to. Types are looked up on demand, because some need a package."""
 
     def __missing__(self, key: tuple[str, str]) -> DType:
         module, name = key

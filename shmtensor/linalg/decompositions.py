@@ -84,7 +84,7 @@ class SVDResult(NamedTuple):
 
 @operation(method=False, out=Out.COPIED, gradient=rules.of_cholesky)
 def cholesky(xp: Module, x: Array, /, *, upper: bool = False) -> Array:
-    """L with L @ L^H = x (upper: U with U^H @ U = x), of a positive definite matrix, of which one triangle is read.
+    """L with L @ L^H = x (upper: U with U^H @ U = x) for a positive definite matrix; only one triangle of it is read.
 
     Raises LinAlgError (not positive definite), InvalidArgument, DTypeError.
     """
@@ -164,7 +164,7 @@ def _of_eigh(g: Any, result: Any) -> Tensor:
 
 @operation(method=False, results=EighResult, gradient=_of_eigh)
 def eigh(xp: Module, x: Array, /, UPLO: str = "L") -> EighResult:
-    """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, of which the triangle "L" or "U" is read.
+    """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix; only the triangle "L" or "U" is read.
 
     Raises LinAlgError (no convergence), InvalidArgument, DTypeError.
     """

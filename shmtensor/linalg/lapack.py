@@ -33,7 +33,7 @@ FAILURES: Final = {
     "sytrf": "D({0},{0}) is zero: the matrix is singular",
     "trtrs": "A({0},{0}) is zero: the matrix is singular",
 }
-"""What a routine means by a number above 0; indices count from 1, as in its manual."""
+"""The meaning of a report above 0, by routine; indices count from 1, as in its manual."""
 
 
 class LinAlgError(ShmTensorError, np.linalg.LinAlgError):
@@ -141,7 +141,7 @@ def each(
     *stacks: NDArray[Any],
     vectors: int = 0,
 ) -> list[Array]:
-    """`compute` for each of the matrices of stacks, the leading axes of which broadcast. Does not block.
+    """`compute` for each matrix of stacks whose leading axes broadcast. Does not block.
 
     Args:
         compute: takes one matrix of each stack, and returns the results.

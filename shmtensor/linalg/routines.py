@@ -1,7 +1,8 @@
 """LAPACK's part of TH, under TH's names and torch's: functions of `shmtensor` and methods of tensors.
 
 They differ from `shmtensor.linalg` in their arguments: the right side comes before the matrix, `svd` gives V rather
-than its adjoint, and TH's names take upper triangles. All take stacks unless it says so. Nothing in this module blocks.
+than its adjoint, and TH's names take upper triangles. All take stacks unless the docstring says otherwise. Nothing in
+this module blocks.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
 
 @composed()
 def potrf(input: Tensor, upper: bool = True) -> Tensor:
-    """`cholesky`, of which TH gives the upper triangle. Raises as that function does."""
+    """`cholesky` with TH's default, the upper triangle. Raises as that function does."""
     return cholesky(input, upper)
 
 
@@ -200,7 +201,7 @@ def cholesky_solve(xp: Module, b: Array, /, input2: Array, upper: bool = False) 
 
 @composed()
 def potrs(input: Tensor, factor: Tensor, upper: bool = True) -> Tensor:
-    """`cholesky_solve`, where TH takes the upper triangle. Raises as that function does."""
+    """`cholesky_solve` with TH's default, the upper triangle. Raises as that function does."""
     return cholesky_solve(input, factor, upper)
 
 
@@ -224,7 +225,7 @@ def cholesky_inverse(xp: Module, factor: Array, /, upper: bool = False) -> Array
 
 @composed()
 def potri(factor: Tensor, /, upper: bool = True) -> Tensor:
-    """`cholesky_inverse`, where TH takes the upper triangle. Raises as that function does."""
+    """`cholesky_inverse` with TH's default, the upper triangle. Raises as that function does."""
     return cholesky_inverse(factor, upper)
 
 

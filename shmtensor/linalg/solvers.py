@@ -83,7 +83,7 @@ def _system(name: str, A: Array, B: Array, left: bool) -> tuple[Array, Array]:
 
 
 def _solution(found: Array, A: Array, B: Array, left: bool) -> Array:
-    """What was found for `_system`, in the shape of the right side."""
+    """The solution of `_system`, in the shape of the right side."""
     if not left:
         return found.swapaxes(-1, -2)
     return found[..., 0] if is_vector(A, B) else found

@@ -43,7 +43,7 @@ def _factored(name: str, x: Array, hermitian: bool, strict: bool) -> list[Array]
 
 @operation(method=False, results=LDLFactorResult)
 def ldl_factor(xp: Module, x: Array, /, *, hermitian: bool = False) -> LDLFactorResult:
-    """L and D with L @ D @ L^T = x (hermitian: L^H), of which the lower triangle is read.
+    """L and D with L @ D @ L^T = x (hermitian: L^H); only the lower triangle of x is read.
 
     Raises LinAlgError (singular), InvalidArgument, DTypeError, MissingExtra (SciPy).
     """

@@ -1,4 +1,4 @@
-"""What the steps of all optimizers share: blocks of arrays, intermediate results, constants, sparse gradients.
+"""Shared by the steps of all optimizers: blocks of arrays, intermediate results, constants, sparse gradients.
 
 A step computes with arrays, in place. Large arrays are divided into blocks that stay in a core's cache while all
 operations of the step pass over them. Numbers are arrays without axes, which NumPy converts faster than Python's

@@ -31,7 +31,7 @@ class LBFGS(Optimizer):
         max_iter: maximum number of directions that one step follows.
         max_eval: maximum number of losses that one step computes; default `max_iter * 5 / 4`.
         tolerance_grad: the step ends when no element of the gradient is larger.
-        tolerance_change: the step ends when loss or parameters change by less.
+        tolerance_change: the step ends when the loss or the parameters change by less.
         history_size: number of changes that are kept.
         line_search_fn: "strong_wolfe", or None: no search, steps of `lr`.
 

@@ -344,8 +344,11 @@ def test_gradients_of_what_has_none(t: Any) -> None:
             return found
 
     for found, message in (  # noqa: B007
-        ((t.ones(1), t.ones(1)), r"Scaled gave a gradient for argument 1|ScaledBackward returned a gradient different"),
-        ((t.ones(1) * 1j, None), r"Scaled gave a gradient of complex64 for argument 0|is_complex"),
+        (
+            (t.ones(1), t.ones(1)),
+            r"Scaled returned a gradient for argument 1|ScaledBackward returned a gradient different",
+        ),
+        ((t.ones(1) * 1j, None), r"Scaled returned a gradient of complex64 for argument 0|is_complex"),
     ):
         y = Scaled.apply(leaf(t, 1), 2.0)
         with pytest.raises((RuntimeError, ValueError, TypeError), match=message):

@@ -314,7 +314,7 @@ def test_what_backward_hooks_give_has_to_fit(name: str) -> None:
     layer = nn.Linear(2, 2)
     getattr(layer, name)(wrong)
     for one, error, message in (
-        ((st.ones(1, 2), st.ones(1, 2)), st.errors.InvalidArgument, "hook wrong of Linear gave 2 gradients for 1 "),
+        ((st.ones(1, 2), st.ones(1, 2)), st.errors.InvalidArgument, "hook wrong of Linear returned 2 gradients for 1 "),
         ((st.ones(3),), st.errors.InvalidArgument, r"hook wrong returned a gradient of shape \(3,\) in place of"),
         ((st.ones(1, 2).double(),), st.errors.DTypeError, "hook wrong returned a gradient of float64"),
         ("text", st.errors.DTypeError, "hook wrong returned a str"),

@@ -189,8 +189,8 @@ class BackwardHooks:
         given = given if isinstance(given, tuple) else (given,)
         if len(given) != len(grads):
             raise InvalidArgument(
-                f"backward hook {name_of(hook)} of {type(self._module).__name__} gave {len(given)} gradients for "
-                f"{len(grads)} {what}; give one for each, or None"
+                f"backward hook {name_of(hook)} of {type(self._module).__name__} returned {len(given)} gradients for "
+                f"{len(grads)} {what}; return one for each, or None"
             )
         return tuple([
             old if old is None else replacement(hook, old, new) for old, new in zip(grads, given, strict=True)

@@ -729,7 +729,7 @@ _BY_CLASS: Final[Any] = (
     (Module, "_modules", _set_module),
     (Buffer, "_buffers", _register_buffer),
 )
-"""What is assigned as a member: (class, kind, function that registers it)."""
+"""Kinds of members: (class, kind, function that registers it)."""
 _WORDS: Final = {"_parameters": "parameters", "_modules": "module", "_buffers": "buffer"}
 _ONE: Final = {"_parameters": "parameter", "_modules": "module", "_buffers": "buffer"}
 _WANTED: Final = {"_parameters": "Parameter", "_modules": "Module", "_buffers": "Buffer, Tensor"}
