@@ -178,6 +178,8 @@ LISTS = frozenset({"concat", "cat", "stack", "hstack", "vstack", "dstack", "colu
 """Of tensors, as first argument."""
 ZEROS = frozenset({"poisson", "binomial"})
 """Results are random, and gradients zero."""
+ESTIMATED = frozenset({"logm", "fractional_matrix_power"})
+"""SciPy chooses their approximation with random numbers."""
 
 
 def positive(a: Any) -> Any:
@@ -257,7 +259,7 @@ def test_first_gradients(name: str) -> None:
         y = function(*inputs)
         assert all((one == 0).all() for one in st.autograd.grad(y.sum(), inputs))
         return
-    assert gradcheck(function, inputs, atol=1e-5, rtol=1e-4)
+    assert gradcheck(function, inputs, atol=1e-5, rtol=1e-4, nondet_tol=1e-9 if name in ESTIMATED else 0.0)
 
 
 @pytest.mark.exhaustive
@@ -270,7 +272,10 @@ def test_second_gradients(name: str) -> None:
     found = st.autograd.grad(several, [one for one in inputs if isinstance(one, st.Tensor) and one.requires_grad],
                              [one.requires_grad_() for one in seeds], create_graph=True, allow_unused=True)  # fmt: skip
     if any(one is not None and one.requires_grad for one in found):  # not those of zeros
-        assert gradgradcheck(function, inputs, [one.detach().requires_grad_() for one in seeds], atol=1e-4, rtol=1e-3)
+        apart = 1e-9 if name in ESTIMATED else 0.0
+        assert gradgradcheck(
+            function, inputs, [one.detach().requires_grad_() for one in seeds], atol=1e-4, rtol=1e-3, nondet_tol=apart
+        )
 
 
 def slopes(call: Callable[..., Any], name: str) -> list[Any]:
