@@ -44,7 +44,7 @@ void arm(std::string_view spec) {
     int nth = 0;
     std::from_chars(number.data(), number.data() + number.size(), nth);
     if (nth < 1 || (action != "kill" && action != "stop" && action != "exit")) {
-        std::fprintf(stderr, "SHMTENSOR_FAILPOINT: want name:nth:kill|stop|exit, got '%.*s'\n",
+        std::fprintf(stderr, "SHMTENSOR_FAILPOINT: expected name:nth:kill|stop|exit, got '%.*s'\n",
                      static_cast<int>(spec.size()), spec.data());
         std::abort();
     }

@@ -1,7 +1,7 @@
 // Named places between two stores that matter. In a test build (SHMTENSOR_FAILPOINTS) the environment variable
 //     SHMTENSOR_FAILPOINT=name:nth:kill|stop|exit
-// ends or stops the process when the point is passed for the nth time (from 1). In a normal build they are nothing.
-// Every point of the binary is enumerable, so that a test can prove that each was reached.
+// ends or stops the process when it passes the point for the nth time (from 1). A normal build contains no points.
+// A test can list every point of the binary, and so prove that each was reached.
 #pragma once
 
 #ifdef SHMTENSOR_FAILPOINTS
@@ -15,7 +15,7 @@ struct Point {
     const char* name;
 };
 void pass(const Point& point);
-void arm(std::string_view spec);  // "" disarms; as the environment variable, which is read at first use
+void arm(std::string_view spec);  // "" disarms; same format as the environment variable, which is read at first use
 std::vector<const char*> all();   // names of every point linked into this binary
 
 }  // namespace shmtensor::failpoint

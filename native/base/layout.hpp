@@ -1,45 +1,46 @@
 // Every struct that lives in shared memory, with its unit, its writer and the invariants that tie the fields together.
 //
-// Two kinds of mapping are described here:
+// This header describes these mappings:
 //   group segment   GroupHeader, Slot[kMaxSlots], Timeline[kTimelines]        one per manager
 //   control part    MetadataHeader, BlockRecord[blocks], Hold[holds]          one per segment, beside its payload
 //   ring            RingHeader, messages (or the objects of a store)          the payload of a segment made for it
-// and what lies in ordinary blocks: the words of locks and the like (Synchronisation, at the end).
+// and the words of locks, semaphores and the like, which lie in ordinary blocks (Synchronisation, at the end).
 //
-// Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager tells its
+// Version rule: any change to the size, order or meaning of a field below raises kLayoutVersion. The manager states its
 // version in the handshake and refuses a client of another one, so two versions never meet in one mapping.
 //
-// Order of memory. What acquires names what released it, by the same `SYNC: name` at both ends; who acquires sees:
+// Memory order. A release and the acquire that it pairs with have the same comment `SYNC: name`. After the acquire, the
+// reader sees:
 //   lock       what the last holder of a Lock wrote under it
-//   slot       the state of a slot, and with it whether what names that slot still counts
+//   slot       the state of a slot, and so whether holds and rows that name the slot still count
 //   epoch      that another manager leads
-//   quota      what others have counted; of two who count and then look, at least one sees the other
+//   quota      what others have counted; of two processes that count and then read, at least one sees the other
 //   hold       an entry's mark, and the record of its block
 //   tail       the messages before it
 //   head       that the room before it is free
 //   capacity   the messages, copied to where they lie in the larger ring
 //   reserved   the pages of a larger ring
-//   bytes      no less taken than what tail.bytes, read afterwards, says was put
+//   bytes      a tail.bytes, read after head.bytes, that is not less than head.bytes
 //   undo       the message that the record names
 //   asleep     the mark of a sleeper, or the changed word: a process sets the mark and reads the word again before it
 //              sleeps; a process that changes the word reads the mark afterwards
-//   done       the count of task_done()
+//   done       what the callers of task_done() wrote before the call
 //   rows       the cursor of a reader's row
 //   cursor     a tail that is not behind it
 //   commit     the message that has the number
 //   lost       where the interval of lost points of a timeline begins
-//   timeline   which points of a timeline were lost; what a stream wrote before a point, the GPU itself orders
-//   dirty      what of a store follows from its records
+//   timeline   which points of a timeline were lost; the GPU itself orders what a stream wrote before a point
+//   dirty      the fields of a store that are derived from its records
 //   high       that the records before it are whole
 //   chains     where the hash chains before it lie
-//   record     what a record of a store contains: read under the lock, which its writer may have died with
+//   record     what a record of a store contains: read under the lock, which its writer may have held when it died
 //   receipt    which message a worker took, and the results of those before it: read in Python
-//   handover   what the last holder of a lock, or who set an event or notified, wrote before (sync.cpp)
-// All that stands without an order in the code is sequentially consistent. What is relaxed is under a lock, or a hint.
-// docs/memory-order.md argues each pair, and what a process leaves that is killed between two stores.
+//   handover   what the last holder of a lock, or the process that set an event or notified, wrote before (sync.cpp)
+// An atomic operation without an explicit order is sequentially consistent. A relaxed one is under a lock, or a hint.
+// docs/memory-order.md argues each pair, and what remains of a process that is killed between two stores.
 //
 // Only offsets and indices are stored, never pointers. (pthread_mutex_t keeps pointers of the thread that holds it;
-// they mean something to that thread and to the kernel alone.)
+// only that thread and the kernel use them.)
 #pragma once
 
 #include <pthread.h>
@@ -55,22 +56,23 @@ constexpr std::uint64_t kGroupMagic = 0x50554f52474d4853;     // "SHMGROUP", lit
 constexpr std::uint64_t kMetadataMagic = 0x534b4f4f424d4853;  // "SHMBOOKS"
 constexpr std::uint64_t kRingMagic = 0x2a474e49524d4853;      // "SHMRING*"
 
-constexpr std::size_t kLine = 64;                              // bytes; no two writers share a line that is hot
+constexpr std::size_t kLine = 64;                              // bytes; no two writers share a hot line
 constexpr std::size_t kPage = 4096;                            // bytes; unit of reservation and of page alignment
 constexpr std::uint32_t kNone = 0xffffffff;                    // no index
 constexpr std::uint32_t kMaxSlots = 8192;                      // entries of the slot table
 constexpr std::uint64_t kArenaBytes = std::uint64_t{1} << 30;  // payload of an arena, address space
 constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{1} << 46;
-constexpr std::uint64_t kDeviceArenaBytes = 32 << 20;  // payload of an arena in a device's memory, all of it there
+constexpr std::uint64_t kDeviceArenaBytes = 32 << 20;  // payload of an arena in a device's memory, all allocated
 constexpr std::uint32_t kArenaBlocks = 1u << 20;       // block records of an arena
 constexpr std::uint32_t kArenaHolds = 1u << 22;        // hold entries of an arena
 constexpr std::uint32_t kDedicatedHolds = 1u << 16;    // hold entries of a segment with a single block
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
-              "words in shared memory must be plain words");
+              "atomics in shared memory must be lock-free");
 
 // ---------------------------------------------------------------------------------------------------------------------
-// A robust process-shared mutex. `holder` is the slot of who has it: for reports only, never for decisions.
+// A robust process-shared mutex. `holder` is the slot of the process that holds it: for reports only, never for
+// decisions.
 struct alignas(kLine) Lock {
     pthread_mutex_t mutex;
     std::atomic<std::uint32_t> holder;
@@ -80,11 +82,11 @@ static_assert(sizeof(Lock) == kLine);
 // ---------------------------------------------------------------------------------------------------------------------
 // Group segment
 enum class SlotState : std::uint32_t {
-    free = 0,    // nobody; may be claimed by compare-and-swap
+    free = 0,    // no process; may be claimed by compare-and-swap
     group = 1,   // slot 0 alone: owns what is in flight through plain pickles
-    client = 2,  // a process that said hello
+    client = 2,  // a process that sent HELLO
     embryo = 3,  // a child being forked or spawned; `parent` claimed it
-    dead = 4,    // gone; the manager still has to release what it held
+    dead = 4,    // ended; the manager still has to release its holds
 };
 
 constexpr std::uint32_t kManagers = 4;  // managers of a group that may be alive at once, all but one of them stopped
@@ -95,36 +97,35 @@ struct GroupHeader {
     std::uint32_t version;
     std::uint32_t slots;
     std::uint64_t group_id;  // random
-    // of the manager
+    // written by the manager
     std::atomic<std::uint32_t> epoch;         // managers that this group has had; raised by each when it takes over
-    std::atomic<std::uint32_t> next_ring;     // numbers of rings from here on were never given out
-    std::atomic<std::uint64_t> next_segment;  // numbers of segments from here on were never given out
-    std::atomic<std::uint64_t> namespace_;    // inode of the PID namespace in which the slots' process ids hold
-    // alive[epoch % kManagers] is held by the manager of that epoch for life: its death shows by a plain load.
+    std::atomic<std::uint32_t> next_ring;     // the next ring number to give out
+    std::atomic<std::uint64_t> next_segment;  // the next segment number to give out
+    std::atomic<std::uint64_t> namespace_;    // inode of the PID namespace in which the slots' process ids are valid
+    // The manager of an epoch holds alive[epoch % kManagers] for life, so that a plain load shows its death.
     Lock alive[kManagers];
 
     // Quotas, in bytes of payload; 0: none. Written by the manager alone.
-    //   Q1  the sum of Slot::reserved over all slots is at most max_bytes, but for what is being taken back
+    //   Q1  the sum of Slot::reserved over all slots is at most max_bytes, except while a refused charge is taken back
     //   Q2  Slot::reserved of a client is at most max_bytes_per_client, likewise
-    // A quota that is set below what is reserved already only keeps more from being reserved.
+    // A quota that is set below what is already reserved only prevents further reservations.
     std::atomic<std::uint64_t> max_bytes;
     std::atomic<std::uint64_t> max_bytes_per_client;
-    // CLOCK_MONOTONIC, seconds, of the last time that a client was refused memory: the others then give back what they
-    // keep for later. Written by whoever was refused.
+    // When a client was last refused memory (CLOCK_MONOTONIC, seconds). The others then give back the memory that they
+    // keep for later. Written by the client that was refused.
     std::atomic<std::uint32_t> pressed;
 
-    // Looks of managers for rings that nobody can reach: ended << 32 | look.
-    //   look   the last one begun. Void once there is a later one: the next manager's, or as somebody opened a ring
-    //   that
-    //          was sealed with its number
-    //   ended  the last one that was decided. Rings sealed with its number are no more: nobody opens them
+    // Looks: a manager's searches for rings that no process can reach. ended << 32 | look.
+    //   look   the last look begun. A later number voids it: the next manager began a look, or a process opened a ring
+    //          that was sealed with its number
+    //   ended  the last look that was decided. Rings sealed with its number have ended: no process opens them
     std::atomic<std::uint64_t> looks;
 
-    // Counters of all managers of the group. They only grow, by one atomic addition each, so that a manager that was
-    // stopped and replaced takes nothing back. On a line of their own: clients look at those above all the time.
+    // Counters of all managers of the group. Each only grows, by atomic addition, so that a manager that was stopped
+    // and replaced cannot lower one. On a line of their own, since clients read the fields above all the time.
     alignas(kLine) std::atomic<std::uint64_t> requests;  // packets received
     std::atomic<std::uint64_t> refused;                  // requests and connections
-    std::atomic<std::uint64_t> reaped;                   // clients that ended, and were or will be reclaimed
+    std::atomic<std::uint64_t> reaped;                   // clients that ended; each was or will be reclaimed
 };
 static_assert(sizeof(GroupHeader) <= kPage);
 constexpr std::uint32_t look_of(std::uint64_t word) {
@@ -137,34 +138,34 @@ constexpr std::uint64_t looks_word(std::uint32_t ended, std::uint32_t look) {
     return std::uint64_t{ended} << 32 | look;
 }
 
-// Life of a slot:  free -> client                      (manager, on hello)
+// Life of a slot:  free -> client                      (manager, on HELLO)
 //                  free -> embryo                      (a client, before it forks or spawns)
-//                  embryo -> client                    (a forked child itself; the manager, on a spawned child's hello)
+//                  embryo -> client                    (a forked child itself; the manager, on a spawned child's HELLO)
 //                  client | embryo -> dead -> free     (manager)
-// Each is one compare-and-swap of the whole word, by whoever comes first: a child that finds its embryo gone holds
-// nothing, and a manager that was replaced changes nothing. So who is killed leaves either nothing or an embryo that
-// can be told to be its own. A slot leaves `dead` only when no hold names it, so that the next owner of the index
-// inherits nothing. Who touches shared memory is a client: what an embryo holds may be taken away once nobody can come
-// for it any more.
+// Each transition is one compare-and-swap of the whole word, and the first one wins: a child that finds its embryo gone
+// holds nothing, and a manager that was replaced changes nothing. So a process that is killed here leaves either
+// nothing or an embryo that names it as the parent. A slot leaves `dead` only when no hold names it, so that the next
+// owner of the index inherits nothing. Only clients touch shared memory: the holds of an embryo may be released once no
+// child can come for them.
 //
-// The end of a client has four steps, each with one name everywhere; all of them together reclaim its slot:
+// The end of a client has four steps, each with one name everywhere. All four together reclaim its slot:
 //   1  the slot becomes `dead`
 //   2  its unfinished transfers in rings are undone          Ring::undo_transfers
 //   3  the holds that name the slot are released             SegmentMetadata::release_holds_of
 //   4  the slot is freed                                     Group::move
 struct alignas(kLine) Slot {
-    // generation << 32 | parent << 8 | SlotState. The parent is the slot of an embryo's claimer; a client has its
-    // process id there as the manager sees it (pids have 22 bits at most; 0: not known). The generation is raised by
-    // each claim, so that what was said of an earlier owner of the index is not taken for the present one.
+    // generation << 32 | parent << 8 | SlotState. The parent is the slot of the process that claimed an embryo. A
+    // client has its process id there, as the manager sees it (pids have 22 bits at most; 0: not known). Each claim
+    // raises the generation, so that a reference to an earlier owner of the index does not match the present one.
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> pid;         // of a client in the manager's own PID namespace, else 0
-    std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, names a process for ever
+    std::atomic<std::uint64_t> start_time;  // clock ticks since boot; with pid, identifies a process for ever
     // Bytes of payload that count for this slot, at least as many as it has reserved: raised before pages are reserved,
-    // lowered when that was refused and after pages are given back. Its own client's; in a free slot it counts for
-    // nothing, and whoever claims that begins at 0. Slot 0, where there is a max_bytes: what rings and segments without
-    // an owner have reserved; the manager's, and raised by whoever has made a ring larger.
+    // lowered when that was refused and after pages are given back. Written by the slot's client. It is ignored in a
+    // free slot, and a claim sets it to 0. In slot 0, if there is a max_bytes: what rings and segments without an owner
+    // have reserved; written by the manager, and raised by a client that has made a ring larger.
     std::atomic<std::uint64_t> reserved;
-    // Inode of the socket on which an embryo's child will speak: while some process has it, the child may still come.
+    // Inode of the socket that an embryo's child will use: while some process has it open, the child may still come.
     std::atomic<std::uint64_t> socket;
 };
 static_assert(sizeof(Slot) == kLine);
@@ -182,23 +183,23 @@ constexpr std::uint64_t slot_word(SlotState state, std::uint32_t parent, std::ui
     return std::uint64_t{generation} << 32 | std::uint64_t{parent} << 8 | static_cast<std::uint64_t>(state);
 }
 
-// How far a stream of a GPU has come (docs/gpu.md, "Order: timelines"). A point is a number that the owner gives out
-// and then has its stream write into `completed`, behind the work submitted so far.
+// The progress of a GPU stream (docs/gpu.md, "Order: timelines"). A point is a number that the owner gives out. The
+// owner's stream then writes it into `completed`, after the work submitted so far.
 //
-//   T1  completed <= issued, and both only grow, whoever owns the line; only their owner's stream writes points that
-//   are
-//       outstanding
+//   T1  completed <= issued, and both only grow, across all owners of the line; only the owner's stream writes
+//       outstanding points
 //   T2  each point up to `issued` is reached in the end: its stream writes it, or the manager, once the owner is dead
-//   T3  the work before a point was done when completed >= point, unless lost_from < point <= lost_to
+//   T3  if completed >= point, the work before the point was done, unless lost_from < point <= lost_to
 //
-// When an owner has died its streams have ended. The manager then stores the points that were never reached as lost,
-// then sets completed to issued, then frees the line: a manager that is killed in between leaves what the next one
-// repeats, and one that is replaced changes nothing that the next one has done, since each store is a compare-and-swap.
+// When an owner has died, its streams have ended. The manager then stores the interval of points that were never
+// reached, then sets completed to issued, then frees the line. If that manager is killed in between, the next one
+// repeats this; if it is replaced, it changes nothing that the next one has done, since each store is a
+// compare-and-swap.
 //
-// A line has one interval of lost points, which only grows: if a second owner loses points, too, it reaches from the
-// first of the one to the last of the other, so that points in between count as lost that were reached. Therefore lines
-// without lost points are given out first, of which there are as many as owners that have not been killed with work
-// outstanding.
+// A line has one interval of lost points, which only grows. If a second owner loses points too, the interval reaches
+// from the first point that the first owner lost to the last that the second lost, and points in between that were
+// reached count as lost. Therefore lines without lost points are given out first. A line has lost points only if an
+// owner was killed with work outstanding.
 struct alignas(kLine) Timeline {
     std::atomic<std::uint64_t> completed;  // by the GPU; by the manager once the owner is dead
     std::atomic<std::uint64_t> issued;     // by the owner
@@ -218,8 +219,8 @@ static_assert(kTimelinesAt % kPage == 0 && kGroupBytes % kPage == 0);  // the ta
 // Control part of a segment
 //
 // THE HOLD ENTRY IS THE TRUTH. A block is live exactly when a hold entry names it. One store of Hold::word makes or
-// ends a hold; everything marked (derived) follows from the entries and is rebuilt by whoever takes the lock from a
-// dead owner. All fields are written under MetadataHeader::lock.
+// ends a hold. Fields marked (derived) follow from the entries: a process that takes the lock after its holder died
+// rebuilds them. All fields are written under MetadataHeader::lock.
 //
 //   I1  count(b)          = number of holds h < holds_high with block(h) = b                       (derived)
 //   I2  live_blocks       = number of blocks with count > 0;  live_bytes = the sum of their sizes   (derived)
@@ -232,8 +233,8 @@ enum class HoldKind : std::uint32_t {
     none = 0,
     client = 1,   // a process that has the block open
     ticket = 2,   // in flight through a pickle
-    message = 3,  // in flight through a ring: the sender's until it is published, then the ring's
-    name = 4,     // of slot 0: a named object that is there without processes
+    message = 3,  // in flight through a ring: owned by the sender until it is published, then by the ring
+    name = 4,     // of slot 0: a named object, which exists without processes
 };
 constexpr std::uint32_t kFirstRing = kMaxSlots;  // owner numbers of rings: [kFirstRing, kLastRing]
 constexpr std::uint32_t kLastRing = (1u << 24) - 1;
@@ -262,7 +263,7 @@ static_assert(kMaxSlots <= 1u << 24);
 
 enum class Where : std::uint32_t {
     home = 0,  // in the owner's private lists, or never used
-    out = 1,   // handed out since the owner last had it
+    out = 1,   // handed out, and not taken back by the owner
 };
 
 struct BlockRecord {
@@ -284,10 +285,10 @@ struct MetadataHeader {
     std::uint64_t payload_bytes;
     std::uint32_t dedicated;
     std::uint32_t owner_generation;      // of that slot
-    std::atomic<std::uint32_t> retired;  // 1: the manager has given the segment up; unmap it when nothing of it is held
-    // 1: a message may hold blocks of it, or may have. Under the lock; never 0 again.
+    std::atomic<std::uint32_t> retired;  // 1: the manager has given up the segment; unmap it when none of it is held
+    // 1: a message holds blocks of it, or may have held some. Under the lock; never 0 again.
     std::atomic<std::uint32_t> lent;
-    // A ring's: the look that found that only messages may hold it (GroupHeader::looks); 0: none. Under the lock.
+    // Of a ring: the look that found that only messages may hold it (GroupHeader::looks); 0: none. Under the lock.
     std::atomic<std::uint32_t> sealed;
 
     Lock lock;
@@ -297,10 +298,11 @@ struct MetadataHeader {
     std::atomic<std::uint32_t> holds_high;      // hold entries in use: [0, holds_high)
     std::atomic<std::uint32_t> holds_reserved;  // hold entries whose pages are reserved
     std::atomic<std::uint32_t> free_hold;       // (derived) I3: head
-    std::atomic<std::uint32_t> returned;        // (derived) I4: head; others look at it without the lock, as a hint
+    std::atomic<std::uint32_t> returned;        // (derived) I4: head; read without the lock as a hint
     std::atomic<std::uint32_t> live_blocks;     // (derived) I2
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
-    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; by the owner, of an orphan by the manager
+    std::atomic<std::uint64_t>
+        reserved_bytes;  // payload bytes reserved; written by the owner, of an orphan by the manager
 
     // written once by the manager: UUID of the device whose memory the payload is; zeros: memory of the host
     std::uint8_t device[16];
@@ -308,11 +310,11 @@ struct MetadataHeader {
 static_assert(sizeof(MetadataHeader) <= kPage);
 static_assert(offsetof(MetadataHeader, lock) % kLine == 0);
 
-// What a segment is for, as the manager says it. In the control part it shows only whether it is `dedicated`: any but
-// an arena, which has a single block.
+// What a segment is for, according to the manager. The control part only tells `dedicated` segments, which have a
+// single block, from arenas.
 enum class SegmentKind : std::uint32_t { arena = 0, dedicated = 1, ring = 2 };
 
-// Where the tables of a control part lie. Computed from what the manager said, never read from shared memory.
+// Where the tables of a control part lie. Computed from what the manager states, never read from shared memory.
 struct Shape {
     std::uint32_t blocks;
     std::uint32_t holds;
@@ -330,30 +332,31 @@ constexpr Shape shape_of(bool dedicated) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Ring
 //
-// A queue of messages of any length, for many producers and many consumers. It is the only block of a segment that is
-// used for nothing else. Positions count units of 64 bytes since the beginning and wrap; the message at a position lies
-// at position mod capacity, whole.
+// A queue of messages of any length, for many producers and many consumers. It is the only block of a segment of its
+// own. Positions count units of 64 bytes since the beginning and wrap. The message at a position lies at position mod
+// capacity, and is contiguous.
 //
-//   R1  what lies from head to tail is whole messages (and fillers before the wrap), in order
+//   R1  from head to tail lie whole messages (and fillers before the wrap), in order
 //   R2  tail.count - head.count messages are inside; a message is published by the one store of `tail`, and taken by
 //       the one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
-//   R4  an undo record names a transfer whose one store has not happened yet, or has and there is nothing to undo
-//   R5  with no undo record, head.bytes is tail.bytes as it was before the oldest message inside (but for a message
-//       whose memory was lost: until the next one is taken)
+//   R4  an undo record names a transfer whose one store has not happened yet, or has happened, so that there is nothing
+//       to undo
+//   R5  with no undo record, head.bytes is tail.bytes as it was before the oldest message inside (except after a
+//       message whose memory was lost, until the next one is taken)
 //   R6  with no undo record, the commit number of an end is that of the last message that was put or taken with one
 //
-// A commit number is what a process that moves messages to or from somewhere else calls the message: the next such
-// process reads it and knows how far the one before it came, wherever that was killed.
+// A process that moves messages to or from another place gives each message a commit number. If it is killed, the next
+// such process reads the number and knows which messages were moved.
 //
-// A lock is left only with the undo record cleared; a record that is there when the lock is taken is somebody's who
-// died, and the taker undoes it first. The manager undoes what a dead client left before it releases that client's
+// A process clears the undo record before it drops the lock. A record that exists when a process takes the lock is that
+// of a dead process, and is undone first. The manager undoes a dead client's transfers before it releases that client's
 // holds.
 constexpr std::uint32_t kRingUnit = 64;              // bytes
 constexpr std::uint32_t kRingUnits = 1u << 24;       // units of a ring at most: 1 GiB
 constexpr std::uint32_t kFirstRingUnits = 1u << 10;  // and at first: 64 KiB
 
-// position << 32 | messages before it. Its low half changes with every message: that is what waiters wait on.
+// position << 32 | messages before it. Its low half changes with every message, and is the futex of the waiters.
 struct Position {
     std::atomic<std::uint64_t> word;
 };
@@ -382,13 +385,13 @@ constexpr std::uint32_t undo_slot(std::uint64_t word) {
     return static_cast<std::uint32_t>(word >> 8) & 0xffffff;
 }
 
-// One end of a ring. Its lock guards the rest.
+// One end of a ring. Its lock guards the other fields.
 struct RingEnd {
     Lock lock;
     alignas(kLine) Position at;
-    std::atomic<std::uint32_t> asleep;  // 1: somebody may sleep until `at` moves; written without the lock, too
+    std::atomic<std::uint32_t> asleep;  // 1: a process may sleep until `at` moves; also written without the lock
     Undo undo;
-    std::atomic<std::uint64_t> bytes;  // of all messages that passed here, but for the one that is just being put
+    std::atomic<std::uint64_t> bytes;          // of all messages that passed here, without the one that is being put
     std::atomic<std::uint64_t> commit_number;  // R6; 0: of none
     std::uint64_t commit_before;               // with a numbered undo record: what commit_number was
 };
@@ -399,29 +402,29 @@ struct RingHeader {
     std::uint64_t magic;
     std::uint32_t version;
     std::uint32_t number;                       // owner number of the holds inside
-    std::atomic<std::uint32_t> max_messages;    // 0: nobody has set it so far; set once, from 0, by the first who asks
-    std::atomic<std::uint32_t> kind;            // what the creator made of it; told apart in Python
-    std::atomic<std::uint64_t> max_bytes;       // as max_messages
+    std::atomic<std::uint32_t> max_messages;    // 0: not set yet; set once, by the first process that asks
+    std::atomic<std::uint32_t> kind;            // the kind that its creator chose; defined in Python
+    std::atomic<std::uint64_t> max_bytes;       // set as max_messages is
     std::atomic<std::uint64_t> reserved_bytes;  // bytes whose pages are reserved; under tail.lock
     std::atomic<std::uint32_t> capacity;        // units, a power of two; changed under both locks
-    std::atomic<std::uint32_t> watched;         // 1: there is an event, to be kept readable while not empty
+    std::atomic<std::uint32_t> watched;         // 1: it has an event, which is readable while the ring is not empty
 
     RingEnd tail;  // where messages are put
     RingEnd head;  // where they are taken
 
-    alignas(kLine) std::atomic<std::uint32_t> done;  // messages that task_done() was called for
-    std::atomic<std::uint32_t> joiners_asleep;       // 1: somebody may sleep until done moves
-    std::atomic<std::uint32_t> peak_messages;        // messages inside, at most so far; a statistic
+    alignas(kLine) std::atomic<std::uint32_t> done;  // calls of task_done()
+    std::atomic<std::uint32_t> joiners_asleep;       // 1: a process may sleep until done moves
+    std::atomic<std::uint32_t> peak_messages;        // the most messages inside so far; a statistic
     std::atomic<std::uint32_t> policy;               // of a broadcast: a Policy, set as max_messages is
     std::atomic<std::uint32_t> readers_high;         // rows in use: [0, readers_high); under head.lock
-    std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; the manager's
+    std::atomic<std::uint64_t> event;                // inode of the pipe that is the event; written by the manager
     std::atomic<std::uint32_t> copied;               // 1: tensors are copied as they are put, since messages may leave
-                                                     // this machine; set by who moves them
+                                                     // this machine; set by the process that moves them
 };
 static_assert(offsetof(RingHeader, tail) % kLine == 0 && offsetof(RingHeader, head) % kLine == 0);
 static_assert(sizeof(RingHeader) <= kPage);
 
-constexpr std::uint32_t kFiller = 1;       // nothing in here: the next message begins at the wrap
+constexpr std::uint32_t kFiller = 1;       // no message: the next one begins at the wrap
 constexpr std::uint32_t kBodyInBlock = 2;  // the body is the content of the last hold's block
 
 // At a position: Message, MessageHold[holds], the body.
@@ -432,7 +435,7 @@ struct Message {
     std::uint32_t mark;  // of its hold entries
     std::uint64_t body_bytes;
     std::uint64_t bytes_before;  // tail.bytes before it
-    std::uint64_t bytes;         // what it counts for: body and blocks
+    std::uint64_t bytes;         // its size: body and blocks
 };
 static_assert(sizeof(Message) == 40);
 
@@ -445,19 +448,20 @@ struct MessageHold {
 };
 static_assert(sizeof(MessageHold) == 24);
 
-// A broadcast is a ring whose messages are read by everybody who has joined, and taken out by whoever reads them last
-// or needs the room. A row is nobody's, or a reader's: it is there for as long as its process lives and has not left.
+// A broadcast is a ring in which every reader that has joined reads each message. The last reader of a message, or a
+// process that needs the room, takes it out. A row is free or belongs to a reader, which has it until its process
+// leaves or ends.
 //
 //   C1  the cursor of a row whose owner lives names a message inside, or the tail
-//   C2  a reader has read, or missed, what lies before its cursor, and nothing else
+//   C2  a reader has read, or missed, exactly the messages before its cursor
 struct ReaderRow {
-    // slot generation << 32 | serial << 16 | slot; 0: nobody's. The serial tells the readers of a process apart.
-    // Written under head.lock, but cleared by whom it names without.
+    // slot generation << 32 | serial << 16 | slot; 0: free. The serial tells the readers of a process apart. Written
+    // under head.lock, but the process that it names clears it without the lock.
     std::atomic<std::uint64_t> owner;
-    Position cursor;  // of what it reads next; under head.lock
+    Position cursor;  // of the message that it reads next; under head.lock
 };
 static_assert(sizeof(ReaderRow) == 16 && kMaxSlots <= 1u << 16);
-// A row of slot 0 is nobody's process: it stays until somebody who knows its word clears it.
+// A row of slot 0 belongs to no process: it stays until a process that knows its word clears it.
 constexpr std::uint64_t reader_word(std::uint32_t generation, std::uint16_t serial, std::uint32_t slot) {
     return std::uint64_t{generation} << 32 | std::uint64_t{serial} << 16 | slot;
 }
@@ -465,9 +469,9 @@ constexpr std::uint32_t reader_slot(std::uint64_t word) {
     return static_cast<std::uint32_t>(word) & 0xffff;
 }
 enum class Policy : std::uint32_t {
-    unset = 0,        // nobody has chosen one so far
-    block = 1,        // who puts waits for the slowest reader
-    drop_oldest = 2,  // slow readers miss what has no room any more
+    unset = 0,        // not chosen yet
+    block = 1,        // put waits for the slowest reader
+    drop_oldest = 2,  // put removes the oldest messages, which slow readers then miss
     raise = 3,        // put raises at once
 };
 
@@ -477,50 +481,51 @@ constexpr std::uint32_t kReaders = (kMessagesAt - kReadersAt) / sizeof(ReaderRow
 constexpr std::size_t kRingBytes = kMessagesAt + std::size_t{kRingUnits} * kRingUnit;
 constexpr std::size_t kFirstRingBytes = kMessagesAt + std::size_t{kFirstRingUnits} * kRingUnit;
 
-// A store is a ring whose messages have keys, stay until they are removed, and are read by everybody. The header of the
-// store lies where a broadcast has its readers; records of any length follow from kMessagesAt on, one behind the other.
-// All of it is under tail.lock. `tail.at` counts the changes, and its position is 0, but for the transfer of a put,
-// which names the message that lists the holds (R4). head follows it, so that as many messages seem to be inside as
-// there are objects.
+// A store is a ring whose messages have keys, stay until they are removed, and can be read by every process. The header
+// of the store lies where a broadcast has its readers; records of any length follow from kMessagesAt on, without gaps.
+// All fields are under tail.lock. `tail.at` counts the changes; its position is 0, except during the transfer of a put,
+// when it names the message that lists the holds (R4). head follows tail, so that the number of messages inside equals
+// the number of objects.
 //
-//   S1  from the first unit to `high` lie whole records; a record keeps its length for ever
-//   S2  an object is in the store exactly when its record says `present`; or `putting` of a change that tail.at has
-//       counted, and then it has replaced the object of its key
+//   S1  from the first unit to `high` lie whole records; the length of a record never changes
+//   S2  an object is in the store exactly when its record says `present`, or `putting` of a change that tail.at has
+//       counted; in the latter case it has replaced the object of its key
 //   S3  with no undo record, each hold listed in an object is an entry (its block, the store's number, message) with
-//       the mark of its message; in `removed` ones, those that are not released yet
-//   S4  a key is reserved for a process while a record says `reserved` and names it, and it lives
+//       the mark of its message; in `removed` objects, each hold that is not released yet
+//   S4  a key is reserved for a process while a record says `reserved` and names that process, and the process lives
 //   S5  with `dirty` 0, everything marked (derived) follows from the records
 //
-// A process that leaves the lock has cleared `dirty`. A process that takes the lock and finds it set derives the rest
-// again.
-constexpr std::uint32_t kStoreChunks = 14;  // of hash chains: the first has kFirstChains, each next as many as before
+// A process clears `dirty` before it drops the lock. A process that takes the lock and finds `dirty` set rebuilds the
+// derived fields.
+constexpr std::uint32_t kStoreChunks = 14;  // of hash chains: the first has kFirstChains, each next doubles the total
 constexpr std::uint32_t kFirstChains = 1u << 9;
 constexpr std::uint32_t kStoreLevels = 12;   // of the list in order
 constexpr std::uint32_t kStoreClasses = 96;  // of lengths of records
 constexpr std::uint32_t kMaxKeyBytes = 1024;
 constexpr std::uint32_t kMaxSpillPath = 1024;  // bytes, with the 0 at the end
-constexpr std::uint32_t kStoreDropped = 64;    // spilled objects that were removed, of which the versions are known
+constexpr std::uint32_t kStoreDropped = 64;    // removed spilled objects whose versions are listed
 
 struct StoreHeader {
     std::atomic<std::uint64_t> objects;    // (derived) present ones
-    std::atomic<std::uint64_t> bytes;      // (derived) what they count for
+    std::atomic<std::uint64_t> bytes;      // (derived) their size
     std::atomic<std::uint64_t> max_bytes;  // 0: none
-    std::atomic<std::uint64_t> evicted;    // objects removed for room so far, and because their time was over
+    std::atomic<std::uint64_t> evicted;    // objects removed so far to make room, or because they expired
     std::atomic<std::uint64_t> expired;
-    std::atomic<std::uint64_t> spilled;            // (derived) objects of which the content is in a file
+    std::atomic<std::uint64_t> spilled;            // (derived) objects whose content is in a file
     std::atomic<std::uint64_t> spilled_bytes;      // (derived)
     std::atomic<std::uint64_t> max_spilled_bytes;  // 0: none
-    std::atomic<std::uint64_t> dropped;            // spilled objects that were removed, whose files may be there still
-    std::uint64_t next_version;                    // versions from here on were never given out
-    std::uint64_t clock;                           // of uses
-    // 1: a change is under way. This, `high` and `chains` are written in the order in which derive() relies on them.
+    std::atomic<std::uint64_t> dropped;            // removed spilled objects whose files may still exist
+    std::uint64_t next_version;                    // the next version to give out
+    std::uint64_t clock;                           // counts the uses of objects
+    // 1: a change is under way. derive() relies on the order in which this, `high` and `chains` are written.
     std::atomic<std::uint32_t> dirty;
-    std::atomic<std::uint32_t> high;     // units; S1
-    std::uint32_t hand;                  // units: the record at which the search for what may go continues
-    std::uint32_t evicts;                // 1: objects that nobody uses make room for others; set by who made it
-    std::atomic<std::uint32_t> writing;  // 1: a process writes files, or was killed while it did; under their lock
-    std::atomic<std::uint32_t> chains;   // hash chains in use
-    std::uint32_t removed;               // (derived) first of the chain of removed records
+    std::atomic<std::uint32_t> high;  // units; S1
+    std::uint32_t hand;               // units: the record at which the search for evictable objects continues
+    std::uint32_t evicts;             // 1: objects not in use are evicted to make room; set by the creator
+    std::atomic<std::uint32_t>
+        writing;  // 1: a process writes files, or was killed while it did; under the lock of the files
+    std::atomic<std::uint32_t> chains;              // hash chains in use
+    std::uint32_t removed;                          // (derived) first of the chain of removed records
     std::uint64_t dropped_versions[kStoreDropped];  // of the first of `dropped`
     std::uint32_t chunks[kStoreChunks];             // records with the first entries of hash chains
     std::uint32_t in_order[kStoreLevels];           // (derived) first of the list of objects by key, on each level
@@ -539,15 +544,15 @@ enum class StoreState : std::uint32_t {
     spilled = 6,  // present, but its content is in a file named by the version
 };
 
-// A record: this; of an object then Message, MessageHold[holds], the body, the key, the links of the list in order
-// (at the end, the lowest level last). Links are positions in units; 0: none.
+// A record: this header, then, if it is an object, Message, MessageHold[holds], the body, the key, and the links of the
+// ordered list (at the end, the lowest level last). Links are positions in units; 0: none.
 struct StoreRecord {
-    std::uint32_t units;  // of all of it
-    // change << 8 | StoreState: for `putting` the value of tail.at's count that commits it
+    std::uint32_t units;  // of the whole record
+    // change << 8 | StoreState. Of `putting`, change is the count in tail.at that commits it.
     std::atomic<std::uint64_t> word;
     std::uint64_t hash;  // of the key
     std::uint64_t version;
-    std::uint64_t owner;    // of a reserved key: as reader_word, with serial 0
+    std::uint64_t owner;    // of a reserved key: a reader_word with serial 0
     std::uint64_t expires;  // ns of CLOCK_BOOTTIME; 0: never
     std::uint64_t created;  // ns of CLOCK_REALTIME
     std::uint64_t used;     // StoreHeader::clock at the last use
@@ -555,10 +560,10 @@ struct StoreRecord {
     std::uint32_t key_at;  // bytes from the start of the record
     std::uint32_t levels;
     std::uint32_t pinned;  // 1: never evicted
-    std::uint32_t next;    // (derived) of its hash chain, the chain of removed or that of free records
+    std::uint32_t next;    // (derived) in its hash chain, the chain of removed records or that of free records
 };
 static_assert(sizeof(StoreRecord) <= 2 * kLine);
-constexpr std::uint32_t kRecordUnits = 2;  // the message of an object begins behind so many
+constexpr std::uint32_t kRecordUnits = 2;  // the message of an object begins after this many
 constexpr StoreState state_of_record(std::uint64_t word) {
     return static_cast<StoreState>(word & 0xff);
 }
@@ -569,24 +574,24 @@ constexpr std::uint64_t record_word(StoreState state, std::uint32_t change = 0) 
 // ---------------------------------------------------------------------------------------------------------------------
 // Synchronisation
 //
-// A lock, a semaphore, an event, a wait queue: each one block of ordinary shared memory. Every change is one
-// compare-and-swap or exchange of one word, which leaves what any other process can go on from, so there is nothing to
-// undo: whoever is killed leaves a word that names it, or one that names nobody.
+// A lock, a semaphore, an event, a wait queue: each is one block of ordinary shared memory. Every change is one
+// compare-and-swap or exchange of one word, after which any other process can continue, so there is nothing to undo: a
+// process that is killed leaves a word that names it, or one that names no process.
 //
-//   Y1  a lock is held exactly when its word is not 0; the word says by which thread of which process
-//   Y2  a semaphore's word says how many units are free, and of how many at first if somebody has said so; of a bounded
-//       one no more are free than that
+//   Y1  a lock is held exactly when its word is not 0; the word names the thread and the process
+//   Y2  a semaphore's word contains the number of free units and, once set, the initial number; a bounded semaphore
+//       never has more free units than the initial number
 //   Y3  a thread waits in a wait queue exactly when an entry below `high` names it with the mark waiting; no two have a
 //       ticket in common
-//   Y4  who sleeps on a word has set its bit `asleep`, or may have missed that somebody cleared it: nobody sleeps
-//       longer than 100 ms without another look
-//   Y5  a free lock says nothing of a dead holder, and an event that is set nothing of sleepers
+//   Y4  a sleeper has set the bit `asleep` of its word, or may have missed that another process cleared it: no sleep
+//       lasts longer than 100 ms without reading the word again
+//   Y5  `inherited` of a free lock is 0, and the word of an event that is set has no bit `asleep`
 //
-// identity = generation (its low 18 bits) << 14 | slot << 1: 31 bits, not 0 since slot 0 is no client. Bit 0 beside it
-// is `asleep`. A process is dead for a lock as soon as its slot is not a client or embryo of that generation any more.
+// identity = generation (its low 18 bits) << 14 | slot << 1: 31 bits, not 0 since slot 0 is not a client. Bit 0 beside
+// it is `asleep`. For a lock, a process is dead once its slot is not a client or embryo of that generation.
 constexpr std::uint32_t kSyncMagic = 0x434e5953;  // "SYNC"
 constexpr std::uint32_t kMaxUnits = 0x7fffffff;   // of a semaphore
-constexpr std::uint32_t kAsleep = 1;              // somebody may sleep on this word
+constexpr std::uint32_t kAsleep = 1;              // a thread may sleep on this word
 constexpr std::uint32_t kWaitQueueEntries = 504;  // waiters of a condition at most
 
 enum class SyncKind : std::uint32_t { none = 0, lock = 1, recursive = 2, semaphore = 3, event = 4, wait_queue = 5 };
@@ -599,7 +604,7 @@ constexpr std::uint32_t slot_of(std::uint32_t identity) {
 }
 static_assert(kMaxSlots == 1u << 13);
 
-struct SyncHeader {  // written once by who made it
+struct SyncHeader {  // written once by the creator
     std::uint32_t magic;
     SyncKind kind;
 };
@@ -609,17 +614,17 @@ struct alignas(kLine) SharedLock {
     // thread << 32 | identity | asleep; 0: free. Threads are numbered by each process from 1. Its low half is the
     // futex.
     std::atomic<std::uint64_t> word;
-    std::atomic<std::uint32_t> depth;      // of a recursive lock; the holder's
-    std::atomic<std::uint32_t> inherited;  // 1: the holder took it from a process that died; the holder's
+    std::atomic<std::uint32_t> depth;      // of a recursive lock; written by the holder
+    std::atomic<std::uint32_t> inherited;  // 1: the holder took it from a process that died; written by the holder
 };
 static_assert(sizeof(SharedLock) == kLine);
 
 struct alignas(kLine) SharedSemaphore {
     SyncHeader header;
-    // (units at first + 1) << 32 | free units << 1 | asleep. Its upper half is 0, and one unit there, until the first
-    // who asks for a number of units sets it. Its low half is the futex.
+    // (initial units + 1) << 32 | free units << 1 | asleep. Until the first process that asks for a number of units
+    // sets it, the upper half is 0 and one unit is free. The low half is the futex.
     std::atomic<std::uint64_t> word;
-    std::uint32_t bounded;  // 1: never more free units than at first; written once by who made it
+    std::uint32_t bounded;  // 1: never more free units than initially; written once by the creator
 };
 static_assert(sizeof(SharedSemaphore) == kLine);
 
@@ -629,13 +634,13 @@ struct alignas(kLine) SharedEvent {
 };
 static_assert(sizeof(SharedEvent) == kLine);
 
-// Who waits, in a table without order; the oldest is the one with the lowest ticket.
+// The waiting threads, in a table without order; the oldest has the lowest ticket.
 struct alignas(kLine) SharedWaitQueue {
     SyncHeader header;
     std::atomic<std::uint32_t> tickets;  // given out; wraps at 30 bits
     std::atomic<std::uint32_t> high;     // entries from here on have never been used; raised before the entry is
     std::atomic<std::int32_t> state;     // of the barrier that it belongs to
-    // After this header. identity << 32 | ticket << 2 | Mark; 0: free. The low half is the futex of who waits.
+    // After this header. identity << 32 | ticket << 2 | Mark; 0: free. The low half is the futex of the waiting thread.
     using Entry = std::atomic<std::uint64_t>;
 };
 static_assert(sizeof(SharedWaitQueue) == kLine);

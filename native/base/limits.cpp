@@ -11,8 +11,8 @@ namespace shmtensor::limits {
 namespace {
 
 constexpr std::uint64_t kPartKept = 64;           // a 64th of the machine's memory is never counted as available
-constexpr std::uint64_t kSpareMemory = 32 << 20;  // bytes that a reservation leaves to everybody else
-constexpr std::uint32_t kLook = 1;                // seconds that the place in the tree of cgroups is believed
+constexpr std::uint64_t kSpareMemory = 32 << 20;  // bytes that a reservation leaves to other uses
+constexpr std::uint32_t kLook = 1;                // seconds for which the place in the cgroup tree is cached
 
 // The number after `key` in a text (key "" = at its start); false when there is none ("max", no such file).
 bool number_in(const std::string& text, const char* key, std::uint64_t* value) {
@@ -28,7 +28,7 @@ bool number_of(const std::string& path, std::uint64_t* value) {
     return number_in(os::text_of(path), "", value);
 }
 
-// Where the memory cgroups of this process lie, its own first, as directories.
+// The directories of this process's memory cgroups, its own first.
 struct Tree {
     std::vector<std::string> directories;
     std::size_t shown = 0;  // characters of a directory before the path of the cgroup
@@ -36,7 +36,7 @@ struct Tree {
 };
 
 struct Mount {
-    std::string root, at;  // the part of the hierarchy that is mounted, and where
+    std::string root, at;  // the mounted part of the hierarchy, and the mount point
 };
 
 // Whether the memory controller is in a list of names with commas between them.
@@ -65,7 +65,7 @@ bool mount_of(const std::string& mounts, bool first, Mount* found) {
     return false;
 }
 
-// The path of this process in a hierarchy, as its lines say: "4:memory:/path", or "0::/path" for version 2.
+// The path of this process in a hierarchy, from a line "4:memory:/path", or "0::/path" for version 2.
 bool path_in(const std::string& text, bool first, std::string* path) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
@@ -81,11 +81,11 @@ bool path_in(const std::string& text, bool first, std::string* path) {
 
 Tree find_tree(const std::string& root) {
     const std::string mounts = os::text_of(root + "proc/self/mountinfo"), own = os::text_of(root + "proc/self/cgroup");
-    for (const bool first : {true, false}) {  // the memory controller is in one hierarchy only; of version 1 if listed
+    for (const bool first : {true, false}) {  // only one hierarchy has the memory controller; version 1's if listed
         Mount mount;
         std::string path;
         if (!path_in(own, first, &path) || !mount_of(mounts, first, &mount)) continue;
-        // A container may see a part of the tree alone, with paths that begin outside of it.
+        // A container may see only a part of the tree, while the paths begin outside of that part.
         if (mount.root != "/" && path.compare(0, mount.root.size(), mount.root) == 0) path.erase(0, mount.root.size());
         while (!path.empty() && path.back() == '/') path.pop_back();
         Tree tree;
@@ -104,7 +104,7 @@ Tree find_tree(const std::string& root) {
     return {};
 }
 
-// By each thread for itself, so that no lock of another can be held over a fork.
+// One copy per thread, so that no lock of another thread can be held across a fork.
 const Tree& tree_of(const std::string& root) {
     static thread_local struct {
         Tree tree;
@@ -140,7 +140,7 @@ std::uint64_t available(const char** limit, const std::string& root) {
     std::uint64_t kilobytes = 0, all = 0, bytes = ~std::uint64_t{0};
     const std::string machine = os::text_of(root + "proc/meminfo");
     if (number_in(machine, "MemAvailable:", &kilobytes) && number_in(machine, "MemTotal:", &all)) {
-        // A part stays for everybody's private memory: a process that filled 24 GB to the last 32 MiB was killed.
+        // Some memory stays for private memory: a process that filled 24 GB up to the last 32 MiB was killed.
         const std::uint64_t kept = all / kPartKept;
         bytes = (kilobytes > kept ? kilobytes - kept : 0) * 1024;
         *limit = "memory of the machine";

@@ -1,5 +1,5 @@
-// What the machine and its memory cgroups have left for shared memory, and reserving no more than that. The kernel
-// kills rather than refuses once a cgroup or the machine is full, so both are asked before it is.
+// How much memory the machine and its memory cgroups have left, and reservations that stay within it. Once a cgroup or
+// the machine is full, the kernel kills a process instead of refusing memory, so every reservation checks both first.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace shmtensor {
 struct Refusal {
     int error = 0;              // errno; EDQUOT: a quota of the group
     std::uint64_t bytes = 0;    // asked for
-    const char* limit = "";     // what set the bound
-    std::uint64_t room = 0;     // bytes that could have been had
-    std::uint64_t segment = 0;  // the one whose table of holds is full, where it is that and no memory
+    const char* limit = "";     // the name of the limit that was reached
+    std::uint64_t room = 0;     // bytes that were available
+    std::uint64_t segment = 0;  // the segment whose table of holds is full, if that is the reason
 };
 
 namespace limits {
 
-// A memory cgroup of this process with a limit; bytes. `used` without the page cache that the kernel drops first.
+// A memory cgroup of this process with a limit; bytes. `used` excludes the page cache that the kernel drops first.
 struct Cgroup {
     std::string path;
     std::uint64_t used, limit;
 };
 
-// From this process's own up to the root, of version 1 or 2, wherever they are mounted. Looked for again each second,
-// since a process may be moved. `root`: where /proc and the mounts lie; "/" is the system's own.
+// From this process's own cgroup up to the root, of version 1 or 2, wherever they are mounted. Searched for again each
+// second, since a process may be moved. `root`: the directory of /proc and the mounts; "/" is that of the system.
 std::vector<Cgroup> cgroups(const std::string& root = "/");
 
-// Bytes that may be reserved before the machine or a memory cgroup has none left, and what sets the bound.
+// Bytes that may be reserved before the machine or a memory cgroup has none left, and the name of that limit.
 std::uint64_t available(const char** limit, const std::string& root = "/");
 
-// Whether there is memory for so many bytes, and for everybody's next steps besides. 0 or ENOMEM.
+// Whether `bytes` are available, with some to spare for other processes. 0 or ENOMEM.
 int ask(std::uint64_t bytes, Refusal& refusal);
-// Pages for a range of a file that is mapped at `at`, if that may be asked for. 0 or errno. pre: as os::reserve.
+// Reserve pages for a range of a file that is mapped at `at`, if ask() permits. 0 or errno. pre: as os::reserve.
 int reserve(const os::Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes, Refusal& refusal);
 
 }  // namespace limits

@@ -47,13 +47,13 @@ constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which the headers of
 int map(int fd, std::uint64_t offset, std::uint64_t bytes, int rights, int kind, std::byte** at) {
     void* mapped = ::mmap(nullptr, bytes, rights, kind, fd, static_cast<off_t>(offset));
     if (mapped == MAP_FAILED) return errno;
-    ::madvise(mapped, bytes, MADV_DONTDUMP);  // a dump of gigabytes would keep a dead owner's lock for seconds
+    ::madvise(mapped, bytes, MADV_DONTDUMP);  // dumping gigabytes would keep a dead owner's lock held for seconds
     *at = static_cast<std::byte*>(mapped);
     return 0;
 }
 
 std::uint64_t page_bytes() {
-    static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));  // kPage is the least there is
+    static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));  // kPage is the minimum
     return bytes;
 }
 
@@ -64,7 +64,7 @@ int map_shared(int fd, std::uint64_t bytes, std::byte** at) {
 }
 
 int map_readonly(std::byte* from, std::uint64_t bytes, std::byte** at) {
-    void* mapped = ::mremap(from, 0, bytes, MREMAP_MAYMOVE);  // of length 0: shared pages are mapped once more
+    void* mapped = ::mremap(from, 0, bytes, MREMAP_MAYMOVE);  // old size 0: maps the shared pages again
     if (mapped == MAP_FAILED) return errno;
     if (::mprotect(mapped, bytes, PROT_READ) != 0) {
         const int error = errno;
@@ -157,7 +157,7 @@ int Descriptor::facts(Facts* facts) const {
 }
 
 Descriptor Descriptor::duplicate() const {
-    // Compared before, too: closing the duplicate of a stranger's file would end the locks of this process on it
+    // Also compared before: closing a duplicate of another file would release this process's locks on that file
     // (fcntl(2)).
     if (!is_ours()) return {};
     int made = -1;
@@ -189,7 +189,7 @@ int reserve(const Descriptor& file, std::byte* at, std::uint64_t offset, std::ui
     }
     while (::madvise(at + offset, bytes, kPopulateWrite) != 0) {
         if (errno == EINTR) continue;
-        // What would have been SIGBUS: the file system is full, or somebody truncated the file.
+        // A touch would have been SIGBUS: the file system is full, or a process truncated the file.
         return errno == EFAULT ? ENOSPC : errno == EINVAL ? EBADF : errno;
     }
     return 0;
@@ -198,7 +198,7 @@ int reserve(const Descriptor& file, std::byte* at, std::uint64_t offset, std::ui
 int punch(const Descriptor& file, std::byte* at, std::uint64_t offset, std::uint64_t bytes) {
     if (::madvise(at + offset, bytes, MADV_REMOVE) == 0) return 0;
     const int error = errno;
-    const Descriptor own = file.duplicate();  // which can be done to pages that are locked (mlockall), too
+    const Descriptor own = file.duplicate();  // also works on pages that are locked (mlockall)
     return own.number() >= 0 ? punch(own.number(), offset, bytes) : error;
 }
 
@@ -233,7 +233,7 @@ std::string text_of(const std::string& path) {
     return text;
 }
 
-// Non-blocking: a counter that is full is readable all the same, one that is empty is clear.
+// Non-blocking: a full counter is readable anyway, and an empty one is clear.
 bool event_set(const Descriptor& event) {
     const char one = 1;
     if (!event.is_ours()) return false;
@@ -252,8 +252,9 @@ bool event_clear(const Descriptor& event) {
     return true;
 }
 
-// An epoll instance, which can itself be watched: EPOLLET makes it readable with each write to the event, and asking it
-// takes that back. To set what is watched already says nothing new but this: whether it is.
+// An epoll instance, which can itself be watched: EPOLLET makes it readable with each write to the event, and
+// epoll_wait() clears that. EPOLL_CTL_MOD of an event that is watched already makes the instance readable if the event
+// is, and fails if the event is not watched.
 namespace {
 
 bool view_control(int view, const Descriptor& event, int operation) {
@@ -281,7 +282,7 @@ bool view_show(int view, const Descriptor& event) {
 }
 
 bool view_clear(int view, const Descriptor& event) {
-    // A stranger's descriptor of this number, were it an epoll instance too, would lose what it is asked for.
+    // If the number now belongs to another epoll instance, epoll_wait() would take that instance's readiness.
     if (!view_show(view, event)) return false;
     struct epoll_event taken;
     while (::epoll_wait(view, &taken, 1, 0) < 0 && errno == EINTR) {
@@ -339,7 +340,7 @@ int duplicate(int fd, int* copy) {
 
 namespace {
 
-// The kernel compares 32 bits at an address: of a word of 64 bits its low half.
+// The kernel compares 32 bits at an address: the low half of a 64-bit word.
 static_assert(std::endian::native == std::endian::little);
 
 int wait_at(const void* word, std::uint32_t expected, std::uint64_t timeout_ns) {
@@ -440,7 +441,7 @@ bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t*
 
 namespace {
 
-// What follows the command in /proc/<pid>/stat, from field 3 on. ESRCH when there is no such process.
+// Sets `fields` to field 3 of /proc/<pid>/stat, which follows the command. ESRCH when there is no such process.
 int stat_of(int pid, char (&text)[1024], const char** fields) {
     char path[32];
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -451,7 +452,7 @@ int stat_of(int pid, char (&text)[1024], const char** fields) {
     ::close(fd);
     if (got <= 0) return got == 0 ? ESRCH : error;
     text[got] = 0;
-    const char* end = std::strrchr(text, ')');  // the command may hold spaces and parentheses; nothing after it does
+    const char* end = std::strrchr(text, ')');  // the command may contain spaces and parentheses; later fields do not
     if (!end || end[1] != ' ') return EPROTO;
     *fields = end + 2;
     return 0;
@@ -485,7 +486,7 @@ bool has_ended(int pid, std::uint64_t start_time) {
     const char *threads = field_of(fields, 20), *started = field_of(fields, 22);
     if (!threads || !started) return false;
     if (std::strtoull(started, nullptr, 10) != start_time) return true;
-    // A first thread that has ended looks like this as well while others go on.
+    // A main thread that has ended while others run looks the same, so the number of threads decides.
     return (*fields == 'Z' || *fields == 'X') && std::strtol(threads, nullptr, 10) <= 1;
 }
 

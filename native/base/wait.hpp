@@ -1,4 +1,4 @@
-// Waiting for a word in shared memory: turns of spinning, pauses, and how long a sleep may be.
+// Waiting for a word in shared memory: spinning, pauses, and the longest sleep.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline void relax() {
 #endif
 }
 
-// At most so many turns, until `ready` says true.
+// Spin for at most `turns` turns, until `ready` returns true.
 template <class Ready>
 bool spin_for(int turns, Ready&& ready) {
     for (int i = 0; i < turns; ++i) {
@@ -30,8 +30,8 @@ bool spin_for(int turns, Ready&& ready) {
     return false;
 }
 
-// Whether to try what may fail, as it has paid lately: after each failure twice as many waits go without. Private to
-// one process; races only cost time.
+// Whether to try an optimisation that may fail. After each failure, twice as many waits skip it. Private to one
+// process; races only cost time.
 class Backoff {
    public:
     explicit Backoff(std::uint32_t max_skipped) : max_skipped_(max_skipped) {}
@@ -50,17 +50,17 @@ class Backoff {
 
    private:
     const std::uint32_t max_skipped_;                  // waits
-    std::atomic<std::uint32_t> left_{0}, penalty_{0};  // waits to go without, and how many after the last failure
+    std::atomic<std::uint32_t> left_{0}, penalty_{0};  // waits still to skip, and how many the last failure set
 };
 
-// Spinning before a sleep, as far as it pays.
+// Spinning before a sleep, where it pays.
 class Spin {
    public:
     Spin() = default;
-    Spin(const Spin&) {}  // each wait learns by itself
+    Spin(const Spin&) {}  // each copy learns by itself
     Spin& operator=(const Spin&) = delete;
 
-    // Until `ready` says true; false when it is not worth while. pre: it was not ready just now.
+    // Spins until `ready` returns true. False: spinning does not pay, so sleep. pre: ready() has just returned false.
     template <class Ready>
     bool until(Ready&& ready, std::uint64_t timeout_ns) {
         if (!backoff_.is_due() || !has_other_cores() || timeout_ns == 0) return false;
@@ -81,9 +81,9 @@ class Spin {
     }
 
    private:
-    static constexpr int kTurns = 20;                    // between two looks at the clock
-    static constexpr std::uint64_t kBound = 50'000;      // ns; about what sleeping and being woken costs both sides
-    static constexpr std::uint64_t kPreempted = 20'000;  // ns between two such looks: somebody else wants this core
+    static constexpr int kTurns = 20;                    // between two readings of the clock
+    static constexpr std::uint64_t kBound = 50'000;      // ns; about the cost of a sleep and a wake-up to both sides
+    static constexpr std::uint64_t kPreempted = 20'000;  // ns between two readings: another thread wants this core
 
     static bool has_other_cores() {
         static const bool others = os::processors() > 1;
@@ -93,19 +93,19 @@ class Spin {
     Backoff backoff_{64};
 };
 
-// A pause that nobody ends, in which messages gather, instead of a sleep until the next one. Where both sides share a
-// core, or other processes compute on all of them, each wake-up takes the core from the producer after a message or a
-// few; a moment later many are there for the price of one switch. It is tried where several came since the last wait:
-// a message that is an answer is waited for by itself. The same for room that a slow consumer makes.
+// A pause of fixed length, in which messages gather, instead of a sleep until the next one. Where both sides share a
+// core, or other processes compute on all of them, each wake-up takes the core from the producer after a few messages;
+// after a pause, many have come for the cost of one switch. It is tried only if several messages came since the last
+// wait, so not when each message is an answer. A producer waits in the same way for room that a slow consumer makes.
 class Gather {
    public:
     Gather() = default;
     Gather(const Gather&) {}
     Gather& operator=(const Gather&) = delete;
 
-    // Whether there was a pause. `passed`: how many this side has handled so far; `found` says how many have come since
-    // the pause began, 0 where the other side waits for this one. It pays if they come during all of it, and not if the
-    // other side puts a few at once and then waits for answers: then the pause would be the longest part of the turn.
+    // Whether there was a pause. `passed`: the number of messages that this side has handled. `found` returns how many
+    // have come since the pause began, 0 if the other side waits for this one. A pause pays if messages come throughout
+    // it. It does not pay if the other side puts a few at once and then waits for answers.
     template <class Found>
     bool pause(std::uint32_t passed, std::uint64_t timeout_ns, Found&& found) {
         const bool several = passed - passed_.exchange(passed, std::memory_order_relaxed) > 1;
@@ -122,8 +122,8 @@ class Gather {
     }
 
    private:
-    static constexpr std::uint64_t kHalf = 5'000;       // ns; with the slack of the kernel's timers about 60 us
-    static constexpr std::uint64_t kLeast = 1'000'000;  // ns; of a shorter wait a pause would be a large part
+    static constexpr std::uint64_t kHalf = 5'000;       // ns; about 60 us with the slack of the kernel's timers
+    static constexpr std::uint64_t kLeast = 1'000'000;  // ns; in a shorter wait, a pause would be too large a part
     static constexpr std::uint32_t kMany = 8;  // in each half: a wake-up costs both sides about 2 us, a pause 5
 
     std::atomic<std::uint32_t> passed_{0};  // at the last wait
