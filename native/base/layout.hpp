@@ -301,8 +301,7 @@ struct MetadataHeader {
     std::atomic<std::uint32_t> returned;        // (derived) I4: head; read without the lock as a hint
     std::atomic<std::uint32_t> live_blocks;     // (derived) I2
     std::atomic<std::uint64_t> live_bytes;      // (derived) I2
-    std::atomic<std::uint64_t>
-        reserved_bytes;  // payload bytes reserved; written by the owner, of an orphan by the manager
+    std::atomic<std::uint64_t> reserved_bytes;  // payload bytes reserved; the owner's, of an orphan the manager's
 
     // written once by the manager: UUID of the device whose memory the payload is; zeros: memory of the host
     std::uint8_t device[16];
@@ -519,13 +518,12 @@ struct StoreHeader {
     std::uint64_t clock;                           // counts the uses of objects
     // 1: a change is under way. derive() relies on the order in which this, `high` and `chains` are written.
     std::atomic<std::uint32_t> dirty;
-    std::atomic<std::uint32_t> high;  // units; S1
-    std::uint32_t hand;               // units: the record at which the search for evictable objects continues
-    std::uint32_t evicts;             // 1: objects not in use are evicted to make room; set by the creator
-    std::atomic<std::uint32_t>
-        writing;  // 1: a process writes files, or was killed while it did; under the lock of the files
-    std::atomic<std::uint32_t> chains;              // hash chains in use
-    std::uint32_t removed;                          // (derived) first of the chain of removed records
+    std::atomic<std::uint32_t> high;     // units; S1
+    std::uint32_t hand;                  // units: the record at which the search for evictable objects continues
+    std::uint32_t evicts;                // 1: objects not in use are evicted to make room; set by the creator
+    std::atomic<std::uint32_t> writing;  // 1: a process writes files, or was killed while writing; under their lock
+    std::atomic<std::uint32_t> chains;   // hash chains in use
+    std::uint32_t removed;               // (derived) first of the chain of removed records
     std::uint64_t dropped_versions[kStoreDropped];  // of the first of `dropped`
     std::uint32_t chunks[kStoreChunks];             // records with the first entries of hash chains
     std::uint32_t in_order[kStoreLevels];           // (derived) first of the list of objects by key, on each level
