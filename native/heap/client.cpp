@@ -13,7 +13,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr unsigned kMoment = 10;  // ms that a release waits for the metadata: a holder who lost its core gets it back
+constexpr unsigned kMoment = 10;  // ms that a release waits for the metadata: enough for a preempted holder to finish
 constexpr unsigned kForkPatience = 5000;  // ms that a fork waits for the metadata of one segment
 
 // All clients of this process, for the fork hooks.
@@ -48,7 +48,7 @@ Client::Client(Group& group, std::uint32_t slot, int connection, std::uint32_t e
       next_mark_(static_cast<std::uint32_t>(os::random64())) {
     process_ = os::process_id();
     namespace_ = os::pid_namespace();
-    if (os::wipe_on_fork_page(&page_) != 0) page_ = new std::byte[1];  // an old kernel: no such check
+    if (os::wipe_on_fork_page(&page_) != 0) page_ = new std::byte[1];  // the kernel is too old for this check
     intact_ = reinterpret_cast<unsigned char*>(page_);
     *intact_ = 1;
     const std::lock_guard guard(registry_lock);
@@ -62,7 +62,7 @@ Client::~Client() {
         std::erase(registry, this);
     }
     connection_.close();
-    // page_ stays: a page for the life of the process, so that a late release can still ask alive().
+    // page_ stays mapped until the process ends, so that a late release can still call alive().
 }
 
 // ------------------------------------------------------------------------------------------------------------ segments
@@ -74,7 +74,7 @@ Segment* Client::known(std::uint64_t id) {
     return last_ = found->second.get();
 }
 
-// Under the lock of a ring, whose messages keep their segments from being given up.
+// Called under the lock of a ring: its messages keep their segments from being given up.
 SegmentMetadata* Client::find(std::uint64_t segment) {
     const std::lock_guard table(table_);
     const auto found = segments_.find(segment);
@@ -94,7 +94,7 @@ int Client::add_segment(std::uint64_t id, int control, int payload, std::uint64_
     }
     os::Facts facts;
     if (const int error = segment->file.facts(&facts)) return error;
-    if (facts.bytes < payload_bytes) {  // no memfd, and somebody truncated it: a touch would be SIGBUS
+    if (facts.bytes < payload_bytes) {  // not a memfd, and truncated: a touch would be SIGBUS
         if (owned) return ESTALE;
     } else if (const int error = os::map_shared(payload, payload_bytes, &segment->payload)) {
         return error;
@@ -119,7 +119,7 @@ int Client::add_device_segment(std::uint64_t id, int control, int payload, std::
     return enlist(std::move(segment), owned);
 }
 
-// 0, or EEXIST: it was known already, and has only got the descriptors that it had lost.
+// 0, or EEXIST: it was known already; only its lost descriptors were replaced.
 int Client::enlist(std::unique_ptr<Segment> segment, bool owned) {
     const std::lock_guard guard(private_);
     unmap_retired();
@@ -176,7 +176,7 @@ void Client::note_unmapped(const Segment& s) {
     if (s.on_device()) unmapped_.emplace_back(reinterpret_cast<std::uint64_t>(s.payload), s.payload_bytes);
 }
 
-// Segments that the manager gave up and of which nothing is held here need no mapping and no descriptors any more.
+// Unmap the segments that the manager has given up and of which this process holds no block.
 void Client::unmap_retired() {
     for (auto it = segments_.begin(); it != segments_.end();) {
         Segment& s = *(it++)->second;
@@ -184,13 +184,13 @@ void Client::unmap_retired() {
     }
 }
 
-// pre: private lock held; nothing of the segment is held here. One with a hold that still has to end stays.
+// pre: private lock held; no block of the segment is held here. A segment with a hold that still has to end stays.
 void Client::unmap_unless_awaited(Segment& s) {
     if (std::any_of(deferred_.begin(), deferred_.end(), [&](auto& d) { return d.first == &s; })) return;
     decltype(segments_)::node_type gone;  // unmapped once the table is free again
     const std::lock_guard table(table_);
-    // Somebody may have its metadata from find(), who came upon it in a message. Then it was lent before, which shows
-    // here, as both had the table's lock in between.
+    // Another thread that found it in a message may have its metadata from find(). Then it was lent before, and `lent`
+    // is visible here, since both threads held the table's lock in between.
     const MetadataHeader& h = s.metadata.header();
     if (h.lent.load(std::memory_order_relaxed) != 0 && h.retired.load() == 0) return;
     if (last_ == &s) last_ = nullptr;
@@ -205,7 +205,7 @@ Status Client::more_holds(Segment& s, unsigned patience_ms) {
     std::uint32_t reserved = 0;
     if (const int error = s.metadata.reserve_holds(&reserved, refusal_)) {
         if (error == ENOSPC) return Status::full;
-        // What our own free ranges keep may be what is short; it stays given back.
+        // The memory in our own free ranges may be enough; it stays given back.
         if (give_back() == 0 || s.metadata.reserve_holds(&reserved, refusal_) != 0) {
             ask_others(refusal_);
             return Status::refused;
@@ -226,7 +226,7 @@ void Client::note(Block* block) {
     ++s.held_count;
 }
 
-// The private lock, at once or with patience; then whether this process may act at all.
+// Take the private lock, waiting at most patience_ms; then check that this process may use the client.
 Status Client::enter(std::unique_lock<std::mutex>& guard, unsigned patience_ms) {
     if (patience_ms > 0) {
         guard.lock();
@@ -250,8 +250,8 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
         if (patience_ms == 0) return Status::slow;
         yield_to_others();
         room = heap.thorough(bytes, refusal_);
-        if (heap.take_lost()) epoch_ = 0;  // we come back to the manager, and ask for them again
-        if (!room && refusal_.error == EBADF) return Status::need_segment;  // an old kernel: not in this one any more
+        if (heap.take_lost()) epoch_ = 0;  // reconnect, and ask the manager for them again
+        if (!room && refusal_.error == EBADF) return Status::need_segment;  // old kernel: use another one
         if (!room && !refusal_.error) return Status::need_segment;
         if (!room && refusal_.error == ESTALE) return Status::lost;
         if (!room) {
@@ -282,7 +282,7 @@ Status Client::allocate(std::uint64_t bytes, unsigned patience_ms, Block** block
     return Status::ok;
 }
 
-// With a ticket, which is redeemed if it is good still, or without.
+// Redeems `ticket` if it is given and still valid.
 Status Client::open_block(const BlockName& name, const Ticket* ticket, unsigned patience_ms, Block** block) {
     std::unique_lock guard(private_, std::defer_lock);
     if (const Status status = enter(guard, patience_ms); status != Status::ok) return status;
@@ -291,7 +291,7 @@ Status Client::open_block(const BlockName& name, const Ticket* ticket, unsigned 
     Segment& s = *segment;
     const auto [id, index, generation] = name;
     Block* here = index < s.held.size() ? s.held[index] : nullptr;
-    if (here && here->generation != generation) return Status::gone;  // held, so it cannot have been given anew
+    if (here && here->generation != generation) return Status::gone;  // held, so its generation cannot have changed
     if (here && !ticket) {
         ++here->users;
         *block = here;
@@ -391,7 +391,7 @@ void Client::drop(const MessageHold& hold) {
     const std::lock_guard guard(private_);
     Segment* s = known(hold.segment);
     if (!s || !may_touch() || hold.hold >= s->metadata.shape().holds) return;
-    // Only what is ours: after a fork in the middle of a message, its holds are the parent's to end.
+    // Only our own holds: after a fork in the middle of a message, the parent ends its holds.
     const std::uint64_t word = s->metadata.hold(hold.hold).word.load(std::memory_order_acquire);  // SYNC: hold
     if (block_of(word) == hold.block && owner_of(word) == slot_) end_hold(*s, hold.hold, kMoment);
 }
@@ -468,10 +468,11 @@ void Client::release(Block* block) {
     --s.held_count;
     if (!held_) return;
     if (!deferred_.empty()) finish_deferred();
-    // Whoever does nothing after this release would keep the block if it were put off. A stopped holder costs one wait.
+    // If this release were deferred, a process that makes no further call would keep the block. So wait, unless others
+    // are deferred already: a stopped lock holder costs one wait only.
     const bool done = end_hold(s, block->hold, deferred_.empty() ? kMoment : 0);
-    // A dropped queue must not keep its two descriptors until the next segment is mapped. Any other segment waits until
-    // it is retired, and so does a queue that came in a message: another may bring it again.
+    // A dropped queue must not keep its two descriptors until the next segment is mapped. Other segments stay until
+    // they are retired, and so does a queue that came in a message, since another message may bring it again.
     if (done && s.held_count == 0 && s.is_ring()) {
         unmap_unless_awaited(s);
         unmap_retired();
@@ -540,7 +541,7 @@ void Client::finish_deferred() {
 // pre: private lock held.
 void Client::take_returned(Heap& heap, unsigned patience_ms) {
     for (Segment* s : heap.segments()) {
-        // Without the lock, as a hint: a block returned just now is found the next time.
+        // A hint, read without the lock: a block that was just returned is found the next time.
         if (s->metadata.header().returned.load(std::memory_order_relaxed) == kNone) continue;
         home_.clear();
         const std::uint32_t high =
@@ -573,8 +574,8 @@ std::uint64_t Client::give_back() {
     return heap_.trim();
 }
 
-// pre: private lock held. We were refused memory, and have given back our own: the others are asked to, if that can
-// help.
+// Ask the other clients to give back memory, if that can help. pre: private lock held; we were refused memory, and have
+// given back our own.
 void Client::ask_others(const Refusal& refusal) {
     const std::uint64_t mine = group_.slot(slot_).reserved.load(), all = std::max(mine, group_.charged());
     const std::uint64_t each = group_.max_bytes_per_client();
@@ -584,8 +585,8 @@ void Client::ask_others(const Refusal& refusal) {
     pressed_ = group_.pressed();
 }
 
-// pre: private lock held. Somebody was refused memory since we last looked: what we keep for later may be what is
-// short.
+// Give back the memory that we keep for later if a client was refused memory since the last call. pre: private lock
+// held.
 void Client::yield_to_others() {
     if (group_.pressed() == pressed_) [[likely]]
         return;
@@ -623,9 +624,9 @@ int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, os::Descriptor
         EmbryoMessage message;
         message.slot = *slot;
         message.generation = generation_of(*word);
-        // Should nobody get it, then the child finds its socket closed, and the manager finds the child by its slot.
+        // If no manager receives it, the child finds its socket closed, and the manager finds the child by its slot.
         if (os::send(connection_, &message, sizeof message, theirs.number()) != 0)
-            epoch_ = 0;  // we come back, and say so
+            epoch_ = 0;  // reconnect later; the manager learns of it then
     }
     SHMTENSOR_POINT("client.embryo.announced");
     if (*slot != kNone) return 0;
@@ -633,7 +634,7 @@ int Client::make_embryo(std::uint32_t* slot, std::uint64_t* word, os::Descriptor
     return ENOSPC;
 }
 
-// A hold of the embryo on every block of this segment that we hold. False: the metadata could not be had.
+// Give the embryo a hold on every block of this segment that we hold. False: the metadata stayed locked.
 bool Client::hold_for_embryo(Segment& s) {
     if (s.held_count == 0) return true;
     if (!s.metadata.lock(slot_, kForkPatience)) return false;
@@ -659,12 +660,12 @@ bool Client::hold_for_embryo(Segment& s) {
 void Client::before_fork() {
     private_.lock();
     prepare_fork();
-    table_.lock();  // not for longer than the fork: other threads may ask for it under the lock of a ring
+    table_.lock();  // only until the fork is done: other threads may want it under the lock of a ring
 }
 
 // pre: private lock held.
 void Client::prepare_fork() {
-    const int inherited = may_touch() ? 0 : fork_.error;  // a child that may touch nothing forks again: for that reason
+    const int inherited = may_touch() ? 0 : fork_.error;  // a child that may not touch anything forks again: same error
     fork_ = {};
     fork_.error = inherited;
     if (!may_touch()) return;
@@ -681,17 +682,17 @@ void Client::prepare_fork() {
 }
 
 void Client::after_fork_in_parent() {
-    fork_.socket.close();  // when the fork failed, this tells the manager so
+    fork_.socket.close();  // if the fork failed, this tells the manager
     if (may_touch()) fork_ = {};
     SHMTENSOR_POINT("client.fork.parent");
     table_.unlock();
     private_.unlock();
 }
 
-// The child takes its slot itself, so that no manager need have seen it. False: it was taken away, since nobody could
-// know that there is a child.
+// The child claims its slot itself, so that it needs no manager for this. False: the slot was reclaimed, as if there
+// were no child.
 bool Client::become(std::uint32_t slot, std::uint64_t word) {
-    // Our own process id means something to the manager if our parent's did, and we are in the same PID namespace.
+    // The manager can use our process id if it could use our parent's, and we are in the same PID namespace.
     const bool same = group_.slot(parent_of(word)).pid.load() == static_cast<std::uint32_t>(process_) &&
                       os::pid_namespace() == namespace_;
     process_ = os::process_id();
@@ -707,7 +708,7 @@ bool Client::become(std::uint32_t slot, std::uint64_t word) {
 }
 
 void Client::after_fork_in_child() {
-    // The inherited connection is the parent's; while we kept it open, the manager would not see the parent close it.
+    // The inherited connection is the parent's: if we kept it open, the manager would not see the parent close it.
     connection_ = std::move(fork_.socket);
     *intact_ = 1;
     held_ = fork_.complete && become(fork_.slot, fork_.word);
@@ -723,7 +724,7 @@ void Client::after_fork_in_child() {
             for (Block* block : segment->held)
                 if (block) block->hold = block->embryo_hold;
         const QuietHello hello;
-        // When nobody has the other end, we look for the manager as soon as we want something.
+        // If no process has the other end, we look for the manager at the next request.
         if (os::send(connection_, &hello, sizeof hello, -1) != 0) epoch_ = 0;
         SHMTENSOR_POINT("client.fork.child");
     } else {
@@ -755,7 +756,7 @@ Client::Stats Client::stats() {
         if (segment->on_device()) continue;
         stats.blocks += segment->held_count;
         if (segment->held_count == 0) continue;
-        if (segment->is_ring()) {  // its block is as long as the address space that a ring can grow into
+        if (segment->is_ring()) {  // the size of its block is the address space that a ring can grow into
             if (segment->payload) stats.bytes += ring_reserved(*segment);
             continue;
         }
@@ -786,7 +787,7 @@ const char* Client::check() {
     for (Heap* heap : heaps) {
         if (const char* wrong = heap->check()) return wrong;
         for (Segment* s : heap->segments()) {
-            if (!s->metadata.lock(slot_, 1000)) return "the metadata of a segment is busy";
+            if (!s->metadata.lock(slot_, 1000)) return "the metadata of a segment is locked";
             const char* wrong = s->metadata.check();
             s->metadata.unlock();
             if (wrong) return wrong;

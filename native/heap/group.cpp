@@ -11,8 +11,8 @@ namespace shmtensor {
 
 Group::~Group() {
     leave();
-    // A mutex that is held must not be unmapped: its thread, if it is not this one, would follow it when it leaves
-    // another.
+    // A mutex that is held must not be unmapped: if another thread holds it, that thread would follow its list to the
+    // unmapped memory when it unlocks another mutex.
     if (at_ && leads_ == 0) os::unmap(at_, kGroupBytes);
 }
 
@@ -67,7 +67,7 @@ std::uint32_t Group::claim(SlotState state, std::uint32_t pid, std::uint64_t sta
         if (state_of(found) != SlotState::free) continue;
         const std::uint64_t claimed = slot_word(state, parent, generation_of(found) + 1);
         if (!s.word.compare_exchange_strong(found, claimed)) continue;  // SYNC: slot
-        s.reserved.store(0);  // what the one before counted for is another's by now
+        s.reserved.store(0);  // the bytes of the former client count for others
         SHMTENSOR_POINT("group.claim.taken");
         s.pid.store(pid);
         s.start_time.store(start_time);
@@ -154,7 +154,7 @@ bool Group::may_open(std::uint32_t sealed) {
     return true;
 }
 
-// Counted first and looked at then: of two who pass the limit together, at least one sees the other. [SYNC: quota]
+// Count first, then sum: of two clients that exceed the limit together, at least one sees the other. [SYNC: quota]
 const char* Group::charge(std::uint32_t index, std::uint64_t bytes, Checked quotas, std::uint64_t* room) {
     const std::uint64_t mine = slot(index).reserved.fetch_add(bytes) + bytes;
     SHMTENSOR_POINT("group.charge.counted");

@@ -21,8 +21,8 @@ std::uint64_t page_down(std::uint64_t bytes) {
 
 }  // namespace
 
-// Sizes of dedicated segments come in eight steps per doubling, or a program whose blocks grow a little each time would
-// own a segment of each size, with its descriptors. What a block does not use stays unreserved.
+// The sizes of dedicated segments have eight steps per doubling. Otherwise a program whose blocks grow a little each
+// time would own a segment of each size, with its descriptors. The unused part of a segment stays unreserved.
 std::uint64_t payload_for(std::uint64_t bytes) {
     if (bytes <= kDedicatedFrom) return bytes;
     const std::uint64_t step = std::bit_floor(bytes - 1) / 8;
@@ -70,7 +70,7 @@ Room Heap::quick(std::uint64_t bytes) {
         if (s->is_dedicated()) continue;
         const std::uint32_t node = s->ranges->take(size, Ranges::State::warm);
         if (node == kNone) continue;
-        if (node >= s->blocks_reserved) {  // its record has no page yet: a matter for thorough()
+        if (node >= s->blocks_reserved) {  // its record has no page yet: thorough() reserves it
             s->ranges->give(node, Ranges::State::warm);
             continue;
         }
@@ -83,7 +83,7 @@ Room Heap::quick_dedicated(std::uint64_t bytes, Wanted wanted) {
     Segment* best = nullptr;
     for (Segment* s : owned_) {
         if (!s->is_dedicated() || !s->free || s->payload_bytes < bytes) continue;
-        if (s->payload_bytes - bytes > s->payload_bytes / 4) continue;  // too good for this
+        if (s->payload_bytes - bytes > s->payload_bytes / 4) continue;  // would waste too much
         if (wanted == Wanted::warm && (s->reserved < bytes || s->blocks_reserved == 0)) continue;
         if (!best || s->payload_bytes < best->payload_bytes) best = s;
     }
@@ -92,7 +92,7 @@ Room Heap::quick_dedicated(std::uint64_t bytes, Wanted wanted) {
     return {best, 0, 0};
 }
 
-// Count bytes for this process before they are reserved. False: a quota would be passed.
+// Count bytes for this process before they are reserved. False: a quota would be exceeded.
 bool Heap::charge(std::uint64_t bytes, Refusal& refusal) {
     refusal = {0, bytes, "", 0};
     const char* limit = group_.charge(slot_, bytes, Group::Checked::group_and_client, &refusal.room);
@@ -105,7 +105,8 @@ bool Heap::charge(std::uint64_t bytes, Refusal& refusal) {
     return false;
 }
 
-// After reserving and giving back: what counts is what is reserved. Some pages of a range may have had a page before.
+// After reserving and giving back, make the charge equal to what is reserved. Parts of a range may have had pages
+// before.
 void Heap::update_charge() {
     const std::uint64_t reserved = reserved_bytes();
     group_.discharge(slot_, charged_ - reserved);  // below 0 it wraps, as the sum does
@@ -116,18 +117,18 @@ int Heap::reserve(Segment& segment, std::uint64_t offset, std::uint64_t bytes, R
     const std::uint64_t from = page_down(offset), to = page_up(offset + bytes);
     os::Facts facts;
     if (segment.file.facts(&facts) == 0 && facts.bytes < segment.payload_bytes) {
-        refusal = {ESTALE, to - from, "", 0};  // reserving would make it long again, and hide that its content is gone
+        refusal = {ESTALE, to - from, "", 0};  // truncated: reserving would extend it, and hide the lost content
         return refusal.error;
     }
     if (!charge(to - from, refusal)) return refusal.error;
     SHMTENSOR_POINT("heap.reserve.charged");
-    // A range begins and ends in pages that its neighbours may use.
+    // The first and the last page of a range may be shared with its neighbours.
     const std::uint64_t inner_from = page_up(offset), inner_to = std::max(inner_from, page_down(offset + bytes));
     if (limits::reserve(segment.file, segment.payload, from, to - from, refusal) == 0) {
         SHMTENSOR_POINT("heap.reserve.done");
         note_reserved(segment, inner_to - inner_from, 0);
     } else if (inner_to > inner_from) {
-        punch(segment, inner_from, inner_to);  // a part may have pages by now
+        punch(segment, inner_from, inner_to);  // a part may have got pages
     }
     update_charge();
     return refusal.error;
@@ -137,15 +138,16 @@ bool Heap::punch(Segment& segment, std::uint64_t from, std::uint64_t to) {
     return os::punch(segment.file, segment.payload, from, to - from) == 0;
 }
 
-// A segment made for what is then refused would stay behind, with its descriptors.
+// Checked before a segment is requested: if the memory were then refused, the segment would remain, with its
+// descriptors.
 bool Heap::is_refused(std::uint64_t bytes, Refusal& refusal) {
     if (!charge(bytes, refusal)) return true;
     update_charge();
     return limits::ask(bytes, refusal) != 0;
 }
 
-// A dedicated segment's pages are a prefix that is counted; an arena's lie anywhere, so the file is asked. Without its
-// descriptor they are counted, with a page too many here and there.
+// The reserved pages of a dedicated segment are a prefix, and are counted. Those of an arena lie anywhere, so the file
+// is asked; without its descriptor they are counted, which may give a few pages too many.
 void Heap::note_reserved(Segment& segment, std::uint64_t more, std::uint64_t less) {
     segment.reserved = std::min(segment.reserved + more - std::min(segment.reserved, less), segment.payload_bytes);
     os::Facts facts;
@@ -175,7 +177,7 @@ Room Heap::grow(Segment& arena, std::uint64_t bytes, Refusal& refusal) {
 
 Room Heap::thorough(std::uint64_t bytes, Refusal& refusal) {
     Room room = search(bytes, refusal);
-    // What is short may lie idle in our own free ranges. A request beyond all reason does not cost us the warm ones.
+    // Our own free ranges may hold enough memory. A request that even they could not satisfy must not cool them.
     if (!room && refusal.error && bytes <= refusal.room + free_bytes()) {
         trim();
         room = search(bytes, refusal);
@@ -191,7 +193,7 @@ Room Heap::search(std::uint64_t bytes, Refusal& refusal) {
         const std::uint32_t want = std::min(s->metadata.shape().blocks, nodes + kRecordStep);
         if (want == s->blocks_reserved) continue;
         if (const int error = s->metadata.reserve_blocks(want, refusal)) {
-            if (error == EBADF) continue;  // its descriptor is lost, and the kernel an old one
+            if (error == EBADF) continue;  // its descriptor is lost, and the kernel is old
             return {};
         }
         s->blocks_reserved = want;

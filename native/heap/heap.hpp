@@ -1,5 +1,5 @@
-// The private side of the arenas and dedicated segments that one client owns: where to find room for a block.
-// Nothing here touches shared memory but reservations; the caller holds the client's private lock.
+// The process-private part of the arenas and dedicated segments that one client owns: finding room for a block.
+// Only reservations touch shared memory here. The caller holds the client's private lock.
 #pragma once
 
 #include <cstdint>
@@ -28,40 +28,41 @@ constexpr std::uint64_t kDeviceDedicatedFrom = kDeviceArenaBytes / 4;  // the sa
 constexpr std::uint64_t kMinStep = 1 << 20, kMaxStep = 64 << 20;       // bytes reserved at a time
 constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;            // bytes of free dedicated segments kept reserved
 
-// What to ask the manager for when there is no room: up to kDedicatedFrom an arena, above it the payload returned here.
+// What to request from the manager when there is no room: an arena up to kDedicatedFrom, above it a dedicated segment
+// with a payload of the returned size.
 std::uint64_t payload_for(std::uint64_t bytes);
 
-// How the memory of a heap's segments comes and goes: in pages, within quotas; or whole, with the segment (a device's).
+// How the memory of a heap's segments is reserved: in pages, within quotas; or as a whole, with the segment (devices).
 enum class Backing { pages, whole };
 
 class Heap {
    public:
-    // What is reserved counts for `slot` in the group. Both outlive the heap; a fork changes the number in `slot`.
+    // Reserved bytes count for `slot` in the group. Both outlive the heap; a fork changes the number in `slot`.
     Heap(Group& group, const std::uint32_t& slot, Backing backing = Backing::pages)
         : group_(group), slot_(slot), backing_(backing) {}
     void adopt(Segment& segment);  // a segment that this process owns from now on
     void forget_all();             // after a fork: they are the parent's
 
-    // Warm room; no system call.
+    // Only room with reserved pages; no system call.
     Room quick(std::uint64_t bytes);
-    // Room that may have to be reserved first. Empty with refusal.error == 0: no segment has room.
+    // Any room; reserves pages if needed. Empty with refusal.error == 0: no segment has room.
     Room thorough(std::uint64_t bytes, Refusal& refusal);
     void put_back(const Room& room);
-    void put_back(Segment& segment, std::uint32_t node);  // by a number that was read from shared memory
+    void put_back(Segment& segment, std::uint32_t node);  // `node` may come from shared memory
 
-    std::uint64_t trim();  // pages of free ranges back to the system; bytes
-    // Segments of which nothing is used, which are not this heap's any more. For memory that goes whole.
+    std::uint64_t trim();  // gives pages of free ranges back to the system; bytes
+    // Removes the segments of which no block is used from this heap, and returns them. For Backing::whole.
     std::vector<Segment*> give_up_unused();
     std::uint64_t reserved_bytes() const;
     std::uint64_t free_bytes() const;  // of the reserved ones
     const std::vector<Segment*>& segments() const { return owned_; }
-    // Whether the descriptor of a segment was found to be lost since the last call.
+    // Whether a segment's descriptor was found to be lost since the last call.
     bool take_lost() { return std::exchange(lost_, false); }
     const char* check() const;
 
    private:
     std::uint64_t dedicated_from() const { return backing_ == Backing::pages ? kDedicatedFrom : kDeviceDedicatedFrom; }
-    enum class Wanted { warm, any };  // pages reserved already; or still to be reserved, too
+    enum class Wanted { warm, any };  // with reserved pages only; or with pages still to be reserved, too
     Room quick_dedicated(std::uint64_t bytes, Wanted wanted);
     Room search(std::uint64_t bytes, Refusal& refusal);
     Room grow(Segment& arena, std::uint64_t bytes, Refusal& refusal);
@@ -77,7 +78,7 @@ class Heap {
     const std::uint32_t& slot_;
     const Backing backing_;
     bool lost_ = false;
-    std::uint64_t charged_ = 0;  // bytes that count for our slot; between two calls those of all segments' `reserved`
+    std::uint64_t charged_ = 0;  // bytes that count for our slot; between calls, the sum of all segments' `reserved`
     std::vector<Segment*> owned_;
     std::vector<Room> bins_[kBins];  // freed blocks by size, newest last; still `taken` in their Ranges
     std::uint64_t binned_ = 0;       // bytes in them

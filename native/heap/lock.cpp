@@ -12,9 +12,9 @@
 namespace shmtensor {
 namespace {
 
-constexpr int kSpins = 200;  // about a microsecond: twenty times what the metadata is held for
+constexpr int kSpins = 200;  // about a microsecond: twenty times as long as the metadata is usually locked
 
-// A robust mutex is a word that both glibc and the kernel know: thread | FUTEX_WAITERS | FUTEX_OWNER_DIED.
+// The word of a robust mutex, which glibc and the kernel both use: thread | FUTEX_WAITERS | FUTEX_OWNER_DIED.
 std::atomic<std::uint32_t>& word_of(Lock& lock) {
     return reinterpret_cast<std::atomic<std::uint32_t>&>(lock.mutex.__data.__lock);
 }
@@ -23,19 +23,19 @@ constexpr bool is_taken(std::uint32_t word) {
     return (word & FUTEX_TID_MASK) != 0 && (word & FUTEX_OWNER_DIED) == 0;
 }
 
-// One that is taken is not even tried. While a thread is inside a pthread mutex's functions, the kernel takes its death
-// for that of the holder if both have the same number, as they may in two PID namespaces.
+// Does not call pthread on a mutex that is held. If a thread dies inside a pthread mutex function, the kernel marks the
+// holder as dead if both have the same thread number, as is possible in two PID namespaces.
 int try_lock(Lock& lock) {
     return is_taken(word_of(lock).load(std::memory_order_relaxed)) ? EBUSY : ::pthread_mutex_trylock(&lock.mutex);
 }
 
-// As pthread_mutex_timedlock, but for the above.
+// As pthread_mutex_timedlock, with the same precaution.
 int wait_lock(Lock& lock, unsigned patience_ms) {
     std::atomic<std::uint32_t>& word = word_of(lock);
     const std::uint64_t until = os::monotonic_ns() + std::uint64_t{patience_ms} * 1'000'000;
     for (;;) {
         if (const int result = try_lock(lock); result != EBUSY) {
-            // Others may sleep as we did, and only one was woken: they shall be seen by our unlock.
+            // Other threads may still sleep, since only one was woken: our unlock must see them.
             if (result == 0 || result == EOWNERDEAD) word.fetch_or(FUTEX_WAITERS);
             return result;
         }
@@ -88,16 +88,16 @@ void drop_lock(Lock& lock) {
 Locked try_lock_untrusted(Lock& lock) {
     std::atomic<std::uint32_t>& word = word_of(lock);
     robust_list_head* const list = own_list();
-    if (!list) return Locked::busy;  // the kernel has none: it would not release what this thread held if it was killed
+    if (!list) return Locked::busy;  // the kernel would not release this thread's locks if it were killed
     std::uint32_t seen = word.load(std::memory_order_relaxed);
     bool left = (seen & FUTEX_OWNER_DIED) != 0;
     if (is_taken(seen)) {
-        // What a thread held is marked before the thread is gone, so that a number of nobody's was never a holder's.
+        // The kernel marks a thread's locks before the thread is gone. So a number of no thread was never a holder.
         if (!threads_visible.load(std::memory_order_relaxed)) return Locked::busy;
         if (os::thread_exists(static_cast<int>(seen & FUTEX_TID_MASK))) return Locked::busy;
         left = true;
     }
-    // Were this process killed from here on, the kernel would look at this word and mark it, as it does for glibc.
+    // If this process is killed from here on, the kernel checks this word and marks it, as it does for glibc.
     list->list_op_pending = reinterpret_cast<robust_list*>(reinterpret_cast<std::byte*>(&word) - list->futex_offset);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     const auto self = static_cast<std::uint32_t>(os::thread_id());
@@ -117,7 +117,7 @@ void drop_lock_untrusted(Lock& lock) {
 }
 
 std::uint32_t holder_of(const Lock& lock) {
-    // What the kernel does to the word of a robust mutex when the holder ends: its id goes, FUTEX_OWNER_DIED comes.
+    // When the holder of a robust mutex ends, the kernel clears its id in the word and sets FUTEX_OWNER_DIED.
     const auto seen = static_cast<std::uint32_t>(__atomic_load_n(&lock.mutex.__data.__lock, __ATOMIC_RELAXED));
     return seen & FUTEX_OWNER_DIED ? 0 : seen & FUTEX_TID_MASK;
 }

@@ -62,7 +62,7 @@ int observe(int fd, Observation& found) {
 
     found.blocks.resize(blocks_high);
     std::map<std::pair<std::uint32_t, std::uint32_t>, ObservedHolder> holders;
-    ObservedHolder* last = nullptr;  // neighbours are often of one owner
+    ObservedHolder* last = nullptr;  // neighbours often have the same owner
     std::uint32_t end = 0;
     for (const CopiedHold& hold : holds) {
         const std::uint32_t index = block_of(hold.word), owner = owner_of(hold.word);

@@ -1,5 +1,5 @@
-// What native code knows of the protocol between clients and managers (docs/protocol.md): its number, which Python has
-// from here, and the two messages that fork hooks send. Little endian, as both of the supported machines are.
+// The part of the protocol between clients and managers (docs/protocol.md) that native code needs: its version, which
+// Python reads from here, and the two messages that fork hooks send. Little endian, like both supported architectures.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint32_t kNodesOfTake = 3;  // most that a take and the cut after it make: lead, rest, rest of the cut
+constexpr std::uint32_t kNodesOfTake = 3;  // at most made by a take and the cut after it: lead, rest, rest of the cut
 
 std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -94,7 +94,7 @@ void Ranges::unlink(std::uint32_t node) {
 std::uint32_t Ranges::find(std::uint64_t bytes, State kind) {
     Free& f = free_of(kind);
     Class c = class_of(bytes);
-    // The own class may hold a range that fits, a freed one of the same size above all; look at a few.
+    // The request's own class may have a range that fits, often a freed one of the same size; try a few.
     std::uint32_t node = f.head[c.first][c.second];
     for (int looks = 0; node != kNone && looks < 8; ++looks, node = nodes_[node].older)
         if (nodes_[node].bytes >= bytes) return node;
@@ -108,13 +108,14 @@ std::uint32_t Ranges::find(std::uint64_t bytes, State kind) {
 }
 
 std::uint32_t Ranges::take(std::uint64_t bytes, State kind) {
-    // A block never gets more than it asked for because a rest has no node: that could be all that is free.
+    // Refuse rather than hand out more than was asked for because no node is left for the rest: the rest could be all
+    // free memory.
     if (spare_.size() + max_nodes_ - nodes_.size() < kNodesOfTake) return kNone;
     const std::uint64_t align = bytes >= kPagedFrom ? kPage : kUnit;
     std::uint32_t node = find(bytes, kind);
     if (node == kNone) return kNone;
     std::uint64_t lead = up(nodes_[node].offset, align) - nodes_[node].offset;
-    if (lead + bytes > nodes_[node].bytes) {  // fits, but not at a page: ask for one page more
+    if (lead + bytes > nodes_[node].bytes) {  // fits, but not page-aligned: ask for one more page
         node = find(bytes + align, kind);
         if (node == kNone) return kNone;
         lead = up(nodes_[node].offset, align) - nodes_[node].offset;
@@ -146,7 +147,7 @@ void Ranges::cut(std::uint32_t node, std::uint64_t bytes, State kind) {
     give(rest, kind);
 }
 
-// `next` follows `node`, both taken: one range.
+// Join `next` to `node`, which it follows. Both are taken.
 void Ranges::absorb(std::uint32_t node, std::uint32_t next) {
     Node& n = nodes_[node];
     Node& gone = nodes_[next];
@@ -219,7 +220,7 @@ const char* Ranges::check() const {
         at += nodes_[n].bytes;
     }
     if (at != bytes_) return "ranges end before the payload does";
-    if (taken != taken_) return "the count of taken bytes is off";
+    if (taken != taken_) return "the count of taken bytes is wrong";
     for (const Node& n : nodes_) spares += n.state == State::unused;
     if (spares != spare_.size() || seen + spares != nodes_.size()) return "a node is lost";
     return nullptr;

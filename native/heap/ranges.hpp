@@ -1,8 +1,8 @@
-// Which bytes of an arena's payload are free: process-private, two-level segregated fit with coalescing, O(1).
+// The free and taken ranges of an arena's payload: process-private, two-level segregated fit with coalescing, O(1).
 //
 // A range is a node; its index is the index of the block record it gets when it is handed out. Free ranges are warm
-// (pages reserved) or cold (never reserved, or given back). The arena begins as one cold range; growing, trimming and
-// reserving again are all moves between the two kinds.
+// (pages reserved) or cold (never reserved, or given back). The arena begins as one cold range; reserving and trimming
+// move ranges from one kind to the other.
 //
 //   ranges tile the payload: next(n).offset = n.offset + n.bytes; every offset and size is a multiple of kUnit
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace shmtensor {
 
-constexpr std::uint64_t kUnit = 64;             // bytes; least size and alignment of a block
+constexpr std::uint64_t kUnit = 64;             // bytes; minimum size and alignment of a block
 constexpr std::uint64_t kPagedFrom = 64 << 10;  // bytes; blocks from here on are page-aligned
 constexpr std::uint64_t kBinnedUpTo = 1 << 20;  // bytes; larger ranges are rounded to pages and not binned
 
@@ -36,14 +36,14 @@ class Ranges {
 
     Ranges(std::uint64_t bytes, std::uint32_t max_nodes);
 
-    // A range of exactly this rounded size from the free ranges of one kind; kNone when there is none, or when the
-    // nodes are used up. A cold one is taken as it is: the caller reserves its pages.
+    // Take a range of exactly this rounded size from the free ranges of one kind. kNone: there is none, or no nodes are
+    // left. The caller reserves the pages of a cold range.
     std::uint32_t take(std::uint64_t bytes, State kind);
-    void give(std::uint32_t node, State kind);  // back, joined with free neighbours of the same kind
+    void give(std::uint32_t node, State kind);  // free it, joined with free neighbours of the same kind
     // Cut a range that was just taken down to `bytes`; the rest becomes free of `kind`.
     void cut(std::uint32_t node, std::uint64_t bytes, State kind);
-    bool take_whole(std::uint32_t node);  // a free range as it stands; false when the node is none
-    // Join every cold range with its free neighbours, as cold: for requests that fit in neither kind alone.
+    bool take_whole(std::uint32_t node);  // take a free range whole; false: the node is not a free range
+    // Join every cold range with its free neighbours, as cold: for requests that fit neither kind alone.
     bool join_all();
 
     const Node& operator[](std::uint32_t node) const { return nodes_[node]; }

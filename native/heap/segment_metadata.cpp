@@ -98,7 +98,7 @@ inline bool SegmentMetadata::locked(Locked result, bool untrusted) {
         note_written(fd(), shape_.blocks_at, shape_.blocks * sizeof(BlockRecord), written_blocks_);
     }
     if (result == Locked::after_death) {
-        // Whoever is killed in here leaves the lock marked again, and the next one starts over.
+        // If this process is killed here, the lock is marked again, and the next one starts over.
         derive();
         made_consistent(header().lock);
     }
@@ -113,13 +113,13 @@ bool SegmentMetadata::lock_untrusted() {
     return locked(try_lock_untrusted(header().lock), true);
 }
 
-// Rebuild all that is marked (derived) in layout.hpp from the hold entries.
+// Rebuild all fields marked (derived) in layout.hpp from the hold entries.
 void SegmentMetadata::derive() {
     MetadataHeader& h = header();
     const std::uint32_t blocks = std::min(h.blocks_high.load(), shape_.blocks);
     const std::uint32_t holds = std::min(h.holds_high.load(), shape_.holds);
-    // Counted beside the counts and then set by one store each: the manager looks at a count without the lock, and a
-    // live block must never look free.
+    // Counted apart and then set by one store each: the manager reads a count without the lock, and a live block must
+    // never look free.
     for (std::uint32_t b = 0; b < blocks; ++b)
         if (has_record(b)) block(b).next = 0;
     SHMTENSOR_POINT("metadata.derive.begun");
@@ -137,7 +137,7 @@ void SegmentMetadata::derive() {
         }
     }
     h.free_hold.store(chain);
-    if (untrusted_) h.holds_high.store(high);  // what lies beyond was never used
+    if (untrusted_) h.holds_high.store(high);  // entries beyond were never used
     SHMTENSOR_POINT("metadata.derive.holds_chained");
     std::uint32_t returned = kNone, live = 0;
     std::uint64_t bytes = 0;
@@ -166,7 +166,7 @@ int SegmentMetadata::reserve_holds(std::uint32_t* reserved, Refusal& refusal) co
         refusal = {ENOSPC, sizeof(Hold), "hold entries of the segment", 0, header().segment};
         return ENOSPC;
     }
-    // In steps that grow with the table, so that forking a client of many blocks asks seldom.
+    // In steps that grow with the table, so that forking a client with many blocks reserves rarely.
     const std::uint32_t want = std::min(shape_.holds, have + std::max(kHoldStep, have / 2 / kHoldStep * kHoldStep));
     *reserved = want;
     return limits::reserve(file_, at_, shape_.holds_at + have * sizeof(Hold), pages((want - have) * sizeof(Hold)),
@@ -307,7 +307,7 @@ bool SegmentMetadata::is_ticket(std::uint32_t index, std::uint32_t mark, std::ui
 }
 
 bool SegmentMetadata::redeem(std::uint32_t index, std::uint32_t mark, std::uint32_t of_block, std::uint32_t slot) {
-    // Under the lock, so that between looking at the mark and changing the word the entry cannot become another ticket.
+    // Under the lock, so that the entry cannot become another ticket between the check of the mark and the store.
     if (!is_ticket(index, mark, of_block)) return false;
     SHMTENSOR_POINT("metadata.redeem.recognised");
     hold(index).word.store(hold_word(of_block, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
@@ -347,7 +347,7 @@ Left SegmentMetadata::release(std::uint32_t index, bool by_owner) {
 
 void SegmentMetadata::take_returned(std::vector<std::uint32_t>& home) {
     MetadataHeader& h = header();
-    // A chain that was written over ends where it meets what does not belong there, itself included.
+    // An overwritten chain ends at the first record that does not belong there, which also ends a cycle.
     for (std::uint32_t b = h.returned.load(std::memory_order_relaxed); b != kNone && b < shape_.blocks;
          b = block(b).next) {
         if (block(b).where != static_cast<std::uint32_t>(Where::out) || block(b).count.load() != 0) break;
@@ -423,7 +423,7 @@ const char* SegmentMetadata::check() const {
         if (r.count != counted[b]) return "I1: a count differs from the holds";
         const bool out = r.where == static_cast<std::uint32_t>(Where::out);
         if (counted[b] > 0) {
-            if (!out) return "I5: a live block is at home";
+            if (!out) return "I5: a live block is home";
             ++live;
             bytes += r.size;
             spans.emplace_back(r.offset, r.offset + r.size);

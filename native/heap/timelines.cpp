@@ -9,7 +9,7 @@ std::uint64_t owner_word(std::uint32_t slot, std::uint32_t generation) {
     return std::uint64_t{generation} << 32 | slot;
 }
 
-// One store each, which a manager that was replaced meanwhile can only repeat: nothing shrinks, nothing is moved twice.
+// Never lowers the number, so that a manager that was replaced meanwhile can only repeat a store.
 void raise(std::atomic<std::uint64_t>& number, std::uint64_t to) {
     std::uint64_t now = number.load(std::memory_order_relaxed);
     while (now < to && !number.compare_exchange_weak(now, to, std::memory_order_release)) {  // SYNC: lost
@@ -45,7 +45,7 @@ void Timelines::end(std::uint32_t slot, std::uint32_t generation) const {
         if (line.owner.load() != dead) continue;
         const std::uint64_t completed = line.completed.load(), issued = line.issued.load();
         SHMTENSOR_POINT("timelines.end.read");
-        // A line is never again that of an owner who has lost it: both numbers are those that the dead one left.
+        // A line never returns to an owner that has lost it, so both numbers are those of the dead owner.
         if (line.owner.load() != dead) continue;
         if (completed < issued) {
             std::uint64_t none = 0;
