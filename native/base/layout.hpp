@@ -505,11 +505,11 @@ constexpr std::uint32_t kMaxSpillPath = 1024;  // bytes, with the 0 at the end
 constexpr std::uint32_t kStoreDropped = 64;    // removed spilled objects whose versions are listed
 
 struct StoreHeader {
-    std::atomic<std::uint64_t> objects;    // (derived) present ones
-    std::atomic<std::uint64_t> bytes;      // (derived) their size
-    std::atomic<std::uint64_t> max_bytes;  // 0: none
-    std::atomic<std::uint64_t> evicted;    // objects removed so far to make room, or because they expired
-    std::atomic<std::uint64_t> expired;
+    std::atomic<std::uint64_t> objects;            // (derived) present ones
+    std::atomic<std::uint64_t> bytes;              // (derived) their size
+    std::atomic<std::uint64_t> max_bytes;          // 0: none
+    std::atomic<std::uint64_t> evicted;            // objects removed so far to make room
+    std::atomic<std::uint64_t> expired;            // objects removed so far because they expired
     std::atomic<std::uint64_t> spilled;            // (derived) objects whose content is in a file
     std::atomic<std::uint64_t> spilled_bytes;      // (derived)
     std::atomic<std::uint64_t> max_spilled_bytes;  // 0: none

@@ -15,7 +15,7 @@ std::uint32_t Broadcast::rows() const {
     return std::min(ring_.header().readers_high.load(std::memory_order_acquire), kReaders);  // SYNC: rows
 }
 
-// Nobody answers for a row whose slot is another's by now, or nobody's.
+// False: the slot of the row's owner is free or has another owner.
 bool Broadcast::lives(std::uint64_t owner) const {
     const std::uint32_t slot = reader_slot(owner);
     if (slot >= kMaxSlots) return false;
@@ -26,7 +26,8 @@ bool Broadcast::lives(std::uint64_t owner) const {
            (state == SlotState::client || state == SlotState::embryo);
 }
 
-// pre: head.lock. Who of the readers, but one, lacks the message at `head`; rows of the dead are cleared on the way.
+// pre: head.lock. Whether there are readers other than `but`, and whether one of them lacks the message at `head`.
+// Clears the rows of dead readers.
 Broadcast::Lag Broadcast::find_lagging(std::uint64_t head, std::uint32_t but) {
     Lag lag{but != kNone, false};
     for (std::uint32_t i = 0, all = rows(); i < all && !lag.lacking; ++i) {
@@ -188,7 +189,8 @@ RingStatus Broadcast::read_one(EncodedMessage& encoded, Reader& reader, Next nex
     const std::uint64_t beyond = position_word(found.next, number + 1);
     RingStatus result = RingStatus::ok;
     if (at == head && !find_lagging(head, reader.row).lacking) {
-        // The cursor first, so that it never is behind the head; whoever dies in between needs it no more.
+        // The cursor moves first, so that it never is behind the head. A process that dies in between no longer needs
+        // it.
         reader.next.store(number + 1, std::memory_order_relaxed);
         mine.cursor.word.store(beyond, std::memory_order_release);  // SYNC: cursor
         SHMTENSOR_POINT("broadcast.read.last");
@@ -243,14 +245,14 @@ RingStatus Broadcast::drop_one(EncodedMessage& encoded, Drop which, std::uint32_
     // SYNC: tail
     if (count_of(head) == count_of(h.tail.at.word.load(std::memory_order_acquire))) return RingStatus::empty;
     const Lag lag = find_lagging(head, kNone);
-    // Where others have made room in between, nobody has to miss anything yet.
+    // If others have made room in between, no reader has to miss a message yet.
     if (lag.lacking && (which != Drop::oldest || count_of(head) != taken)) return RingStatus::empty;
     if (!lag.anybody && which == Drop::passed) return RingStatus::empty;
     if (lag.lacking) {
         const Ring::Found found = ring_.message_at(units_of(head));
         if (!found.message) return RingStatus::damaged;
-        // Before the message goes, so that no cursor ever is behind the head. If it stays, as the one who drops it dies
-        // or has to begin again, these readers miss it all the same.
+        // Before the message is taken out, so that no cursor ever is behind the head. If the message stays because this
+        // process dies or has to begin again, these readers miss it all the same.
         for (std::uint32_t i = 0, all = rows(); i < all; ++i) {
             std::atomic<std::uint64_t>& cursor = row(i).cursor.word;
             if (cursor.load(std::memory_order_relaxed) == head)
@@ -303,7 +305,7 @@ const char* Broadcast::check() const {
         if (owner == 0 || !lives(owner)) continue;
         std::uint64_t at = head;
         while (at != cursor) {
-            if (at == tail) return "C1: a reader is at no message";
+            if (at == tail) return "C1: the cursor of a reader names no message";
             const Ring::Found found = ring_.message_at(units_of(at));
             if (!found.message) return "R1: an entry inside is not a message";
             at = position_word(found.next, count_of(at) + 1);

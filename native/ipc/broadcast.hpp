@@ -1,11 +1,11 @@
 // A broadcast (layout.hpp, "ReaderRow"): a ring whose messages every reader sees, in order. Any process may be killed.
 //
-// Messages are put as into any ring. Reading one adds holds of the reader's own to its blocks; the last to read it
-// takes it out of the ring as Ring::get does, and so does whoever drops it. So a transfer has the ring's undo record,
-// and what a dead reader leaves are holds of its slot and a row that names it, which the next one who is hindered by it
-// clears.
+// Messages are put as into any ring. A reader adds its own holds to the blocks of a message. The last reader of a
+// message takes it out of the ring as Ring::get does, and so does a process that drops it. So a transfer has the ring's
+// undo record, and a dead reader leaves only holds of its slot and a row that names it. The next process that finds the
+// row in its way clears it.
 //
-// Order of locks: head.lock, and then the metadata of one segment, for a moment.
+// Order of locks: head.lock, then briefly the metadata of one segment.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace shmtensor {
 
-// A reader, as its process knows it. `next` and `missed` are written under head.lock.
+// The state of a reader in its own process. `next` and `missed` are written under head.lock.
 struct Reader {
     std::uint32_t row = 0;
     std::uint64_t owner = 0;
@@ -31,7 +31,7 @@ enum class Next { oldest, newest };  // of the messages that a reader has not re
 enum class Drop {
     passed,    // there are readers, and all have read it
     unneeded,  // no reader lacks it
-    oldest,    // whoever lacks it misses it, if it still is the message of the number that had no room behind it
+    oldest,    // readers that lack it miss it, provided that no message was taken since the put found no room
 };
 
 class Broadcast {
@@ -39,26 +39,26 @@ class Broadcast {
     // Both must outlive it.
     Broadcast(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
 
-    // A row for a reader of process `slot`, who begins with the oldest message, or with what is put from now on.
-    // full: there are kReaders.
+    // Take a row for a reader of process `slot`, which begins with the oldest message or with the next one put. full:
+    // there are kReaders.
     RingStatus join(Reader& reader, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms, bool from_oldest);
-    // A row that belongs to no process: it stays until leave(). `id`, not 0, tells it from others; whoever knows it
-    // takes the row over, and reads on from its cursor. full: there are kReaders.
+    // Take a row that belongs to no process and stays until leave(). `id`, not 0, identifies it: a process that joins
+    // with the same id takes over the row and continues from its cursor. full: there are kReaders.
     RingStatus join_kept(Reader& reader, std::uint64_t id, std::uint32_t slot, SegmentLookup& lookup,
                          unsigned patience_ms);
-    void leave(const Reader& reader);      // waits for nobody; those who wait for room look again
+    void leave(const Reader& reader);      // does not block; processes that wait for room look again
     bool has(const Reader& reader) const;  // the row is still this reader's
 
-    // The next message of a reader; with Next::newest it passes over what was put before the last one. Not ok: the
-    // holds in the encoded message are to be dropped. full: hold entries must be reserved in the segment lookup.missing
-    // first. empty also when it has left.
+    // Read the next message; Next::newest skips all but the last one. Not ok: the caller drops the holds in `encoded`.
+    // full: hold entries must first be reserved in the segment lookup.missing. empty: no message, or the reader has
+    // left.
     RingStatus read(EncodedMessage& encoded, Reader& reader, Next next, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
-    // What a reader reads next, copied as by Ring::peek(); its cursor stays.
+    // Copy what a reader reads next, as Ring::peek() does; its cursor stays.
     RingStatus peek(Run& run, const Reader& reader, const Run::Bounds& most, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
-    // Take the oldest message out if it may go; its holds are the caller's to drop. empty: it may not, or there is
-    // none. `taken`: as Ring::taken() was before the put that found no room.
+    // Take the oldest message out, if `which` permits it; the caller drops its holds. empty: not permitted, or there is
+    // no message. `taken`: Ring::taken() before the put that found no room.
     RingStatus drop(EncodedMessage& encoded, Drop which, std::uint32_t taken, std::uint32_t slot, SegmentLookup& lookup,
                     unsigned patience_ms);
 
@@ -70,9 +70,9 @@ class Broadcast {
     struct Member {
         std::uint32_t slot, lag;
     };
-    std::vector<Member> members() const;  // just now
+    std::vector<Member> members() const;  // a snapshot
 
-    // First broken invariant in words, or nullptr. pre: nobody uses it.
+    // A description of the first broken invariant, or nullptr. pre: no process uses it.
     const char* check() const;
 
    private:

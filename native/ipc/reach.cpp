@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kGlance = kPage / sizeof(Hold);  // entries on the first page, which was written with hold 0
 
-// Without the lock, a hint: whether some slot holds the ring, as is mostly so.
+// Whether a slot holds the ring, as is usual. A hint, read without the lock.
 bool is_held(const SegmentMetadata& metadata) {
     const std::uint32_t high = std::min(metadata.header().holds_high.load(std::memory_order_relaxed), kGlance);
     for (std::uint32_t i = 0; i < high; ++i) {
@@ -27,7 +27,7 @@ class Candidates {
     Candidates(std::span<const Reached> rings) : rings_(rings.begin(), rings.end()) { number(); }
 
     const std::vector<Reached>& rings() const { return rings_; }
-    // Keep those that nobody can reach by what is read now. False: that was all.
+    // Keep the rings that no process can reach according to one reading. False: all were kept.
     bool narrow() {
         const auto before = versions();
         SHMTENSOR_POINT("reach.versions");
@@ -69,14 +69,14 @@ class Candidates {
         for (const Reached& one : rings_) all.push_back(one.ring->version());
         return all;
     }
-    // Note which rings hold this one. False when a slot does, or another ring, or when that cannot be told just now.
+    // Note which candidates hold this ring. False: a slot or another ring holds it, or its metadata is locked.
     bool read(std::uint32_t to, std::vector<std::vector<std::uint32_t>>& inside) const {
         SegmentMetadata& metadata = *rings_[to].metadata;
         std::vector<std::uint32_t> owners;
         owners.reserve(std::min(metadata.header().holds_high.load(std::memory_order_relaxed), metadata.shape().holds) +
                        64);
         if (!metadata.lock_untrusted()) return false;
-        // Under the lock, since a hold that is added there names a ring that its maker holds by another.
+        // Under the lock: a process that adds a hold on this ring already has another one.
         const bool all = metadata.owners(owners);
         metadata.unlock();
         if (!all) return false;
@@ -93,7 +93,7 @@ class Candidates {
     std::unordered_map<std::uint32_t, std::uint32_t> places_;  // of rings, by number
 };
 
-// False: a ring is locked just now, or this manager has been replaced.
+// False: the metadata of a ring is locked, or this manager has been replaced.
 bool seal(const Group& group, std::span<const Reached> rings, std::uint32_t look) {
     for (const Reached& one : rings) {
         if (!one.metadata->lock_untrusted()) return false;

@@ -1,16 +1,19 @@
-// Rings that only messages of one another hold: cycles, which counting holds does not end. The manager's alone.
+// Finds cycles: rings that are held only by messages in one another, which counting holds never frees. Used by the
+// manager alone.
 //
-// A ring can be reached if a slot holds it (a process, a child being made, a ticket, the dead until they are reclaimed)
-// or a message in a ring that can be reached. Messages move while the manager looks, by stores that take no lock of the
-// metadata. So it reads the heads and cursors of all rings, then the holds on all of them, then heads and cursors
-// again:
+// A ring can be reached if a slot holds it (a process, a child being made, a ticket, a dead client until it is
+// reclaimed), or a message in a ring that can be reached. Messages move while the manager looks, by stores that need no
+// lock of the metadata. So it reads the heads and cursors of all rings, then the holds on all of them, then the heads
+// and cursors again:
 //
-//   who gets at a ring of the set takes it out of one of the set, or reads it there, and so holds that one until a head
-//   or a cursor has moved. If no hold was a slot's and no head or cursor moved, then nobody had a ring of the set at
-//   the moment between the last look at the holds and the second at the heads; and what nobody can reach stays so.
+//   A process gets a ring of the set only by taking or reading a message of another ring of the set, which it holds
+//   until a head or a cursor has moved. If no slot had a hold and no head or cursor moved, then no process had a ring
+//   of the set between the reading of the holds and the second reading of the heads. A set that no process can reach
+//   stays unreachable.
 //
-// But for those who know a ring's numbers (a name, a handle). Each ring is sealed first, with the number of the look;
-// who opens a sealed ring makes the look void. What was found is decided by one store (GroupHeader::looks).
+// The exception is a process that knows a ring's numbers (from a name or a handle). Therefore each ring is first sealed
+// with the number of the look, and a process that opens a sealed ring voids the look. One store (GroupHeader::looks)
+// decides the result.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +30,9 @@ struct Reached {
     SegmentMetadata* metadata;
 };
 
-// End the rings that cannot be reached: nobody opens them any more, and what they hold is to be released. All rings
-// that messages may hold must be among those given; what is locked just now counts as reached. Gives how many have
-// ended; 0 also when somebody opened one meanwhile, and as long as one that has ended is among them.
+// End the rings that cannot be reached: no process opens them again, and the caller releases what they hold. `rings`
+// must contain all rings that messages may hold; locked ones count as reached. Returns how many have ended. 0 also
+// if a process opened one meanwhile, and as long as `rings` contains one that has ended.
 std::size_t end_unreached(Group& group, std::span<const Reached> rings);
 
 }  // namespace shmtensor

@@ -13,12 +13,12 @@ namespace shmtensor {
 namespace {
 
 constexpr int kAll = 0x7fffffff;         // sleepers
-constexpr std::size_t kAlike = 1024;     // holds of a message; room for more is made for one encoded message only
-constexpr unsigned kGetterMoment = 1;    // ms that a producer, to grow the ring, waits for a consumer
+constexpr std::size_t kAlike = 1024;     // holds of a message; with more, room is made in one encoded message only
+constexpr unsigned kGetterMoment = 1;    // ms that a producer that grows the ring waits for a consumer
 constexpr unsigned kMetadataMoment = 1;  // ms that a reader with the lock waits for metadata
 
-// Of a position the low half changes with every message: that is what is waited on.
-// Several may sleep: one is woken, and wakes the next if there is something for that one too.
+// The low half of a position changes with every message, and is the futex. If several threads sleep, one is woken. It
+// wakes the next if there is something for that one too.
 void wake(RingEnd& end, int max_woken = 1) {
     // SYNC: asleep
     if (end.asleep.load(std::memory_order_seq_cst) != 0 && end.asleep.exchange(0) != 0)
@@ -41,7 +41,7 @@ std::size_t keep_different(std::vector<std::uint64_t>& numbers) {
     return numbers.size();
 }
 
-// The entry of a listed hold, or nullptr when there can be none of that number.
+// The entry of a listed hold, or nullptr when its number is out of range.
 Hold* entry_of(const MessageHold& hold, SegmentLookup& lookup, bool* found) {
     SegmentMetadata* metadata = lookup.find(hold.segment);
     *found = metadata != nullptr;
@@ -83,7 +83,7 @@ std::uint32_t Ring::capacity() const {
 }
 
 std::uint32_t Ring::size() const {
-    // Head first: it never passes a tail read later.
+    // Head first: it never exceeds a tail that is read later.
     const std::uint32_t got = count_of(header().head.at.word.load(std::memory_order_acquire));  // SYNC: head
     return count_of(header().tail.at.word.load(std::memory_order_acquire)) - got;               // SYNC: tail
 }
@@ -100,7 +100,7 @@ bool Ring::is_full() const {
 Ring::Found Ring::message_at(std::uint32_t position) const {
     const std::uint32_t all = capacity();
     if (all == 0) return {nullptr, position, 0};
-    // What bounds depend on is read once: the manager looks at messages that others may be writing over.
+    // Read each field that bounds depend on once: the manager reads messages that others may be overwriting.
     const auto read = [](const auto& field) { return __atomic_load_n(&field, __ATOMIC_RELAXED); };
     for (int fillers = 0; fillers < 2; ++fillers) {
         const std::uint32_t at = position & (all - 1);
@@ -120,10 +120,10 @@ Ring::Found Ring::message_at(std::uint32_t position) const {
 
 // --------------------------------------------------------------------------------------------------------------- locks
 
-// pre: `locked`, by us unless it is busy.
+// pre: we hold the lock, unless `locked` is busy.
 RingStatus Ring::taken_over(End end, Locked locked, SegmentLookup& lookup, void (*drop)(Lock&)) {
     if (locked == Locked::busy) return RingStatus::busy;
-    // All that a dead holder can have left is in the undo record, which stays until it is followed.
+    // The undo record, which stays until it is followed, has all that a dead holder can have left unfinished.
     if (locked == Locked::after_death) made_consistent(at(end).lock);
     SHMTENSOR_POINT("ring.locked");
     if (at(end).undo.word.load(std::memory_order_relaxed) == 0) [[likely]]
@@ -134,7 +134,7 @@ RingStatus Ring::taken_over(End end, Locked locked, SegmentLookup& lookup, void 
 }
 
 RingStatus Ring::take(End end, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
-    if (header().magic != kRingMagic) return RingStatus::damaged;  // the locks beside it are then no locks
+    if (header().magic != kRingMagic) return RingStatus::damaged;  // its locks are not valid either
     return taken_over(end, take_lock(at(end).lock, slot, patience_ms), lookup, drop_lock);
 }
 
@@ -143,8 +143,8 @@ RingStatus Ring::take_untrusted(End end, SegmentLookup& lookup) {
     return taken_over(end, try_lock_untrusted(at(end).lock), lookup, drop_lock_untrusted);
 }
 
-// Take back what a dead holder of the lock did before its commit. Each store sets a definite value: undoing again, by
-// whoever finds the one who was undoing dead, is harmless.
+// Take back what a dead holder of the lock did before its commit. Each store is idempotent: if this process dies too,
+// the next one undoes again.
 RingStatus Ring::undo(End end, SegmentLookup& lookup) {
     RingEnd& one = at(end);
     const std::uint64_t word = one.undo.word.load(std::memory_order_relaxed);
@@ -183,7 +183,7 @@ bool Ring::has_transfer_of(std::uint32_t slot) const {
 
 std::vector<std::uint64_t> Ring::segments_to_undo(std::uint32_t slot) const {
     std::vector<std::uint64_t> segments;
-    std::size_t bound = 4096;  // when to look for what is there twice; a list may be long and name few
+    std::size_t bound = 4096;  // when to remove duplicates; a long list may name few segments
     const RingHeader& h = header();
     for (const Undo* record : {&h.tail.undo, &h.head.undo}) {
         const std::uint64_t word = record->word.load(std::memory_order_acquire);  // SYNC: undo
@@ -208,7 +208,7 @@ bool Ring::is_written(const Found& found) const {
     std::uint64_t from = 0, to = 0;
     if (found.holds == 0) return true;
     const os::Descriptor own = file_->duplicate();
-    if (own.number() < 0) return true;  // a client's: it may touch what was never written, as it reads zeros there
+    if (own.number() < 0) return true;  // of a client: it may read pages that were never written, as zeros
     return os::next_written(own.number(), begin, end, &from, &to) && from == begin && to == end;
 }
 
@@ -233,7 +233,7 @@ RingStatus Ring::undo_transfers(std::uint32_t slot, SegmentLookup& lookup) {
         const std::uint64_t word = record.load(std::memory_order_acquire);  // SYNC: undo
         if (word == 0 || undo_slot(word) != slot) continue;
         const RingStatus taken = take_untrusted(end, lookup);
-        if (taken == RingStatus::damaged) {              // nobody can use it any more, so that nothing is left to undo
+        if (taken == RingStatus::damaged) {              // no process can use it, so there is nothing to undo
             record.store(0, std::memory_order_release);  // SYNC: undo
             continue;
         }
@@ -335,15 +335,15 @@ RingStatus Ring::put_one(const EncodedMessage& encoded, std::uint32_t slot, Segm
     return RingStatus::ok;
 }
 
-// pre: tail.lock. Doubles the capacity: what lies in the second half of the new ring is copied there first, while it
-// also stays where it is; the one store of `capacity` commits.
+// pre: tail.lock. Doubles the capacity. The messages that belong in the second half of the new ring are first copied
+// there, and also stay where they are; the one store of `capacity` commits.
 RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms) {
     RingHeader& h = header();
     const std::uint32_t all = capacity();
     // SYNC: reserved
     if (h.reserved_bytes.load(std::memory_order_acquire) < kMessagesAt + std::uint64_t{all} * 2 * kRingUnit)
         return RingStatus::no_room;
-    if (patience_ms == 0) return RingStatus::busy;  // who has none may have the GIL
+    if (patience_ms == 0) return RingStatus::busy;  // a caller without patience may hold the GIL
     if (const RingStatus taken = take(End::head, slot, lookup, kGetterMoment); taken != RingStatus::ok) return taken;
     const std::uint32_t head = units_of(h.head.at.word.load(std::memory_order_relaxed));
     const std::uint32_t tail = units_of(h.tail.at.word.load(std::memory_order_relaxed));
@@ -360,8 +360,9 @@ RingStatus Ring::grow(std::uint32_t slot, SegmentLookup& lookup, unsigned patien
     return RingStatus::ok;
 }
 
-// A ring is nobody's, and outlives who made it larger. So its pages count for the caller while they are being reserved,
-// and for the group from when the header says that they are: killed in between, one of the two has counted them.
+// A ring has no owner, and outlives the process that grew it. So its pages count for the caller while they are being
+// reserved, and for the group once the header counts them: if the caller is killed in between, one of the two has
+// counted them.
 int Ring::reserve(std::uint64_t want, Group& group, std::uint32_t slot, Refusal& refusal) {
     refusal = {};
     RingHeader& h = header();
@@ -385,7 +386,7 @@ int Ring::reserve(std::uint64_t want, Group& group, std::uint32_t slot, Refusal&
         SHMTENSOR_POINT("ring.reserve.counted");
         group.discharge(slot, want - have);
     }
-    // Another producer may have had the room, and used it for the same.
+    // Another producer may have used the room to grow the same ring.
     if (h.reserved_bytes.load(std::memory_order_acquire) >= want) refusal.error = 0;  // SYNC: reserved
     return refusal.error;
 }
@@ -428,7 +429,7 @@ RingStatus Ring::get(std::span<EncodedMessage> messages, std::uint32_t slot, Seg
             return RingStatus::ok;
         }
         if (result != RingStatus::no_room) return result;
-        // An encoded message keeps its room for the next message, and those in a row are mostly alike.
+        // An encoded message keeps its room for the next message, and consecutive messages are usually alike.
         for (EncodedMessage& encoded : needed.holds < kAlike ? messages : messages.first(1)) encoded.make_room(needed);
     }
 }
@@ -501,13 +502,13 @@ RingStatus Ring::get_one(EncodedMessage& encoded, std::uint32_t slot, SegmentLoo
     if (const RingStatus copied = copy(found, encoded, lookup, needed); copied != RingStatus::ok) return copied;
     const Message& message = *found.message;
     const auto of_ring = [&](const MessageHold& hold) { return hold_word(hold.block, number_, HoldKind::message); };
-    // Of a lost message nothing moves, and whoever followed a record would need what cannot be mapped.
+    // No hold of a lost message moves, and following an undo record would need segments that cannot be mapped.
     if (!encoded.lost) note(h.head, units_of(head), slot, commit);
     SHMTENSOR_POINT("ring.get.noted");
     for (const MessageHold& hold : encoded.holds) {
         bool known = false;
         Hold* held = entry_of(hold, lookup, &known);
-        // Only what is the ring's (R3): a list that was written over must not reach into the metadata.
+        // Only holds of the ring (R3): an overwritten list must not change other entries.
         if (held && held->word.load(std::memory_order_relaxed) == of_ring(hold))
             held->word.store(hold_word(hold.block, slot, HoldKind::client), std::memory_order_release);  // SYNC: hold
         SHMTENSOR_POINT("ring.get.one_moved");
@@ -643,7 +644,7 @@ RingStatus Ring::commit_number(End end, std::uint64_t* number, std::uint32_t slo
 
 constexpr auto kNoPause = [] { return false; };
 
-// Wait until changed(), or the word is not `seen` any more, or it is time to look, as after a pause().
+// Wait until changed(), or until the word differs from `seen`, at most for kLook. Returns early after a pause().
 template <class Word, class Changed, class Pause>
 int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,
                 std::uint64_t timeout_ns, Changed&& changed, Pause&& pause) {
@@ -651,7 +652,7 @@ int Ring::await(const std::atomic<Word>& word, std::uint32_t seen, std::atomic<s
     asleep.store(1);  // SYNC: asleep
     if (changed()) return 0;
     const int result = os::futex_wait(word, seen, std::min(timeout_ns, kLook));
-    // Others may sleep here still: whoever comes next shall find that said.
+    // Others may still sleep here: the next process that changes the word must see the mark.
     asleep.store(1);
     return result == EINTR ? EINTR : 0;
 }
@@ -734,7 +735,7 @@ const char* Ring::check(SegmentLookup& lookup) const {
     while (position != units_of(tail)) {
         const Found found = message_at(position);
         if (!found.message) return "R1: an entry inside is not a message";
-        if (found.next - units_of(head) > units_of(tail) - units_of(head)) return "R1: a message passes the tail";
+        if (found.next - units_of(head) > units_of(tail) - units_of(head)) return "R1: a message extends past the tail";
         for (std::uint32_t i = 0; i < found.message->holds; ++i) {
             const MessageHold& hold = holds_of(*found.message)[i];
             bool known = false;

@@ -11,9 +11,9 @@ namespace shmtensor {
 namespace {
 
 constexpr unsigned kMetadataMoment = 1;         // ms that a process with the lock waits for metadata
-constexpr std::uint32_t kSample = 16;           // objects among which the one that was not used for longest goes
-constexpr std::uint32_t kClearedByPut = 4;      // records that each put looks at for what may be cleared
-constexpr std::uint32_t kClearedAtOnce = 1024;  // that expire() looks at while it has the lock
+constexpr std::uint32_t kSample = 16;           // objects of which the least recently used one is evicted
+constexpr std::uint32_t kClearedByPut = 4;      // records that each put checks, and clears if they are void
+constexpr std::uint32_t kClearedAtOnce = 1024;  // records that expire() checks during one hold of the lock
 
 std::uint32_t levels_of(std::uint64_t hash) {
     return std::min(1 + static_cast<std::uint32_t>(std::countr_zero(hash >> 32 | std::uint64_t{1} << 31)) / 2,
@@ -24,7 +24,7 @@ std::uint32_t levels_of(std::uint64_t hash) {
 
 // ------------------------------------------------------------------------------------------------------------- removal
 
-// pre: in no list. What the object holds is released by release_removed().
+// pre: in no list. release_removed() then releases the object's holds.
 void Store::take_out(std::uint32_t at) {
     StoreHeader& h = header();
     StoreRecord& r = record(at);
@@ -32,7 +32,7 @@ void Store::take_out(std::uint32_t at) {
     r.word.store(record_word(holds_nothing ? StoreState::free : StoreState::removed),
                  std::memory_order_release);  // SYNC: record
     SHMTENSOR_POINT("store.removed");
-    if (has_file) {  // not before: the file of an object that is there still must not be named
+    if (has_file) {  // only after the removal: the file of a present object must not be listed
         const std::uint64_t dropped = h.dropped.load(std::memory_order_relaxed);
         if (dropped < kStoreDropped) h.dropped_versions[dropped] = r.version;
         add(h.dropped, 1);
@@ -45,8 +45,8 @@ void Store::take_out(std::uint32_t at) {
     }
 }
 
-// pre: the lock. busy, need_mapping: not all of them; the rest goes the next time. The list of an object becomes
-// shorter by each hold that is released, so that each call gets further, however many segments are gone.
+// pre: the lock. busy, need_mapping: not all were released; the rest is released later. Each released hold shortens the
+// list of its object, so that every call makes progress, however many segments are gone.
 RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
     StoreHeader& h = header();
     while (const std::uint32_t at = h.removed) {
@@ -74,8 +74,8 @@ RingStatus Store::release_removed(std::uint32_t slot, SegmentLookup& lookup) {
     return RingStatus::ok;
 }
 
-// Whether a block of an object has a hold that is not the store's. Of a segment that is not in the lookup it cannot be
-// told: it counts as held, and is `missing`.
+// Whether a block of an object has a hold that is not the store's. If its segment is not in the lookup, the block
+// counts as held, and the segment is `missing`.
 bool Store::is_held(std::uint32_t at, SegmentLookup& lookup) const {
     for (const MessageHold& hold : holds(at)) {
         if (lookup.is_gone(hold.segment)) continue;
@@ -88,8 +88,8 @@ bool Store::is_held(std::uint32_t at, SegmentLookup& lookup) const {
     return false;
 }
 
-// pre: the lock. Of some objects that may go, from where the last search ended: one whose time is over, or else the one
-// that was not used for longest.
+// pre: the lock. Of some objects that may go, from where the last search ended: an expired one, or else the least
+// recently used one.
 template <class MayGo>
 std::uint32_t Store::sample(MayGo&& may_go) {
     StoreHeader& h = header();
@@ -108,7 +108,7 @@ std::uint32_t Store::sample(MayGo&& may_go) {
     return oldest;
 }
 
-// pre: the lock. Removes objects until `bytes` more have room. Never one of the keys in `but`.
+// pre: the lock. Removes objects until there is room for `bytes` more. Never removes a key in `but`.
 bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup) {
     StoreHeader& h = header();
     const bool evicts = h.evicts != 0 && h.spill_path[0] == 0;
@@ -131,8 +131,8 @@ bool Store::make_room(std::uint64_t bytes, std::span<const NewObject> but, std::
     return true;
 }
 
-// pre: the lock. Removes what nobody can have: an object whose time is over, or a key that the dead had reserved.
-// Returns whether it was an object.
+// pre: the lock. Removes a void record: an expired object, or a key reserved by a process that has died. Returns
+// whether it was an object.
 bool Store::clear(std::uint32_t at) {
     const StoreState now = state(at);
     const bool expired = (now == StoreState::present || now == StoreState::spilled) && is_over(at);
@@ -144,7 +144,7 @@ bool Store::clear(std::uint32_t at) {
     return expired;
 }
 
-// pre: the lock. Nobody asks for what nobody can have: each put looks at some records.
+// pre: the lock. Each put checks some records, since no call asks for a void one by its key.
 void Store::clear_some() {
     StoreHeader& h = header();
     for (std::uint32_t looks = 0; looks < kClearedByPut; ++looks) {
@@ -243,8 +243,8 @@ std::uint32_t Store::write(const NewObject& object, std::uint32_t change) {
     return at;
 }
 
-// The holds of records become the store's, and the change is counted: all of it, or nothing. False: no room for the
-// list of the holds of several objects.
+// Move the holds of records to the store and count the change, as one transaction. False: no room for the list of the
+// holds of several objects.
 bool Store::transfer(std::span<const std::uint32_t> records, std::uint32_t slot, SegmentLookup& lookup) {
     RingHeader& h = ring_.header();
     std::uint32_t list = records[0];
@@ -286,8 +286,8 @@ bool Store::transfer(std::span<const std::uint32_t> records, std::uint32_t slot,
     return true;
 }
 
-// pre: the lock. Whether the keys are as `present` wants them; `bytes`: what the objects are more than those they
-// replace.
+// pre: the lock. Whether the keys are as `present` requires; `bytes`: by how much the objects are larger than those
+// that they replace.
 RingStatus Store::may_put(std::span<const NewObject> objects, IfPresent present, std::uint32_t slot, std::size_t* which,
                           std::uint64_t* bytes) const {
     std::uint64_t more = 0, less = 0;
@@ -307,7 +307,7 @@ RingStatus Store::may_put(std::span<const NewObject> objects, IfPresent present,
     return RingStatus::ok;
 }
 
-// pre: the lock; the records are counted. They take the places of what their keys had so far.
+// pre: the lock; the change is counted. The records replace the former records of their keys.
 void Store::enter(std::span<const NewObject> objects, std::span<const std::uint32_t> records) {
     std::atomic<std::uint64_t>& put = ring_.header().tail.bytes;
     for (std::size_t i = 0; i < objects.size(); ++i) {
@@ -327,7 +327,7 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
                       unsigned patience_ms, std::size_t* which) {
     *which = 0;
     if (objects.empty()) return RingStatus::ok;
-    std::vector<std::uint32_t> records;  // grows no more under the lock
+    std::vector<std::uint32_t> records;  // does not grow under the lock
     records.reserve(objects.size());
     CachedLookup cached(lookup);
     if (const RingStatus taken = lock(slot, cached, patience_ms); taken != RingStatus::ok) return taken;
@@ -343,7 +343,7 @@ RingStatus Store::put(std::span<NewObject> objects, IfPresent present, std::uint
         return leave(released);
     clear_some();
     for (const NewObject& object : objects)
-        if (const std::uint32_t known = find(object.key)) clear(known);  // else its bytes would count, and stay
+        if (const std::uint32_t known = find(object.key)) clear(known);  // otherwise its bytes would still count
     std::uint64_t bytes = 0;
     if (const RingStatus may = may_put(objects, present, slot, which, &bytes); may != RingStatus::ok) return leave(may);
     const std::uint64_t limit = h.max_bytes.load(std::memory_order_relaxed);
@@ -407,7 +407,7 @@ RingStatus Store::remove(const StoreKey& key, std::uint32_t slot, SegmentLookup&
         take_out(at);
         changed();
     }
-    release_removed(slot, cached);  // as far as segments are mapped; see release()
+    release_removed(slot, cached);  // those in mapped segments; see release()
     unlock();
     if (there) tell();
     return there ? RingStatus::ok : RingStatus::empty;
@@ -472,7 +472,7 @@ RingStatus Store::touch(const StoreKey& key, const std::uint64_t* expires, const
         StoreRecord& r = record(at);
         r.used = ++header().clock;
         if (pinned) r.pinned = *pinned;
-        if (expires) {  // who waits for a change looks when the next object is over
+        if (expires) {  // a process that waits for a change wakes when the next object expires
             begin_change();
             r.expires = *expires;
             changed();
@@ -584,7 +584,7 @@ RingStatus Store::choose(Found& found, std::span<const StoreKey> but, std::uint3
         found.key.clear();
         found.version = 0;
     } else if (at != 0 && found.key.capacity() < record(at).key_bytes) {
-        result = RingStatus::no_room;  // under a lock nothing is allocated
+        result = RingStatus::no_room;  // nothing is allocated under a lock
     } else if (at != 0) {
         found.key.assign(key_of(at));
         found.version = record(at).version;

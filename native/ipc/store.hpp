@@ -1,12 +1,12 @@
-// A store (layout.hpp, "StoreHeader"): a ring whose messages have keys, stay until they are removed, and are read by
-// everybody. Any process may be killed.
+// A store (layout.hpp, "StoreHeader"): a ring whose messages have keys, stay until they are removed, and can be read by
+// every process. Any process may be killed.
 //
 // A put moves the holds of its messages as Ring::put does, so the undo record of the ring covers it; its commit is the
-// one store of tail.at. A removal first says so in the record, and then releases the holds, each of which is told by
-// its mark: whoever finds a removal unfinished goes on with it. What follows from the records (hash chains, the list in
-// order, free records) is derived again by whoever finds the mark that a change was under way.
+// one store of tail.at. A removal first marks the record as removed, and then releases the holds, which their mark
+// identifies: a process that finds an unfinished removal continues it. A process that finds an unfinished change
+// derives the hash chains, the ordered list and the lists of free records again from the records.
 //
-// Order of locks: tail.lock, and then the metadata of one segment, for a moment.
+// Order of locks: tail.lock, then briefly the metadata of one segment.
 #pragma once
 
 #include <atomic>
@@ -33,18 +33,18 @@ struct NewObject {
     EncodedMessage* message;
     std::uint64_t expires = 0;  // ns of CLOCK_BOOTTIME; 0: never
     bool pinned = false;
-    std::uint64_t version = 0;  // set by the put; before a `seal`, that of the reservation
+    std::uint64_t version = 0;  // set by the put; for `seal`, the caller sets that of the reservation
 };
 
 enum class IfPresent {
     refuse,   // exists: nothing is put
-    replace,  // the object becomes the next version; who has the old one keeps it
+    replace,  // the object becomes the next version; processes that have the old one keep it
     seal,     // the key must be reserved for the caller
 };
 
 struct ObjectFacts {
     std::uint64_t version, bytes, created, expires;
-    std::uint32_t blocks, holders;  // holds on its blocks, but for the store's
+    std::uint32_t blocks, holders;  // holds on its blocks, without the store's
     bool pinned, spilled;
 };
 
@@ -53,66 +53,65 @@ class Store {
     // Both must outlive it.
     Store(Ring& ring, const Group& group) : ring_(ring), group_(group) { ring_.to_all_ = true; }
 
-    // Make an empty ring that nobody else knows a store. 0 for no limit. `spill_path`: shorter than kMaxSpillPath;
-    // empty: objects are not spilled.
+    // Make a store of an empty ring that no other process knows. 0 for no limit. `spill_path`: shorter than
+    // kMaxSpillPath; empty: objects are not spilled.
     void make(std::uint64_t max_bytes, bool evicts, std::string_view spill_path, std::uint64_t max_spilled_bytes);
 
-    // Each takes tail.lock, for which it waits for patience_ms. need_mapping: a segment is not in the lookup. no_room:
-    // put() and reserve_key() want Ring::reserve() of room(), the others EncodedMessage::make_room().
+    // Each call takes tail.lock, for which it waits at most patience_ms. need_mapping: a segment is not in the lookup.
+    // no_room: put() and reserve_key() need Ring::reserve() of room(), the others EncodedMessage::make_room().
 
-    // All objects at once, or none. exists: `which` is in the store already, or reserved; empty: the key of `which` is
-    // not reserved for the caller (any more); full: max_bytes, and nothing may go; `which` is what has no room;
-    // too_large: max_bytes, or the ring, will never take it.
+    // Put all objects, or none. exists: `which` is in the store already, or reserved. empty: the key of `which` is not
+    // reserved for the caller. full: `which` has no room within max_bytes, and no object may be evicted. too_large: it
+    // exceeds max_bytes or the ring.
     RingStatus put(std::span<NewObject> objects, IfPresent present, std::uint32_t slot, SegmentLookup& lookup,
                    unsigned patience_ms, std::size_t* which);
     std::uint64_t room() const { return room_; }
-    // The object of a key, or of this version of it (0: any), which is said; the holds are the caller's. empty: there
-    // is none. spilled: it is in a file. full: as Broadcast::read.
+    // Get the object of a key, with holds of the caller's own. `version`: the wanted one (0: any), set to the one
+    // found. empty: there is none. spilled: it is in a file. full: as Broadcast::read.
     RingStatus get(const StoreKey& key, std::uint64_t* version, EncodedMessage& encoded, std::uint32_t slot,
                    SegmentLookup& lookup, unsigned patience_ms);
-    // Release what removed objects hold, after a removal that could not: remove() maps nothing.
+    // Release the holds of removed objects that a removal could not release, since remove() maps no segments.
     RingStatus release(std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
     bool has_removed() const { return header().removed != 0; }
-    // Remove the objects whose time is over among some records from `at` on, which is moved behind them and is 0 at
-    // first; `expired` counts them. ok: there are more records; empty: these were the last.
+    // Remove the expired objects among some records from `at` on. `at` is 0 at first and is moved past them; `expired`
+    // counts the objects. ok: there are more records. empty: these were the last.
     RingStatus expire(std::uint32_t* at, std::uint32_t* expired, std::uint32_t slot, SegmentLookup& lookup,
                       unsigned patience_ms);
-    // empty: there is none.
+    // empty: there is no such object.
     RingStatus remove(const StoreKey& key, std::uint32_t slot, SegmentLookup& lookup, unsigned patience_ms);
-    // Reserve a key for this process, as long as it lives; nobody sees that but who puts. The number that
-    // is its version tells this reservation from later ones.
+    // Reserve a key for this process, as long as it lives. Only calls of put() and reserve_key() see a reservation. Its
+    // version distinguishes it from later ones.
     RingStatus reserve_key(const StoreKey& key, std::uint64_t* version, std::uint32_t slot, SegmentLookup& lookup,
                            unsigned patience_ms);
-    // End that reservation. empty: it has ended.
+    // End that reservation. empty: it has already ended.
     RingStatus give_up(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
                        unsigned patience_ms);
     RingStatus touch(const StoreKey& key, const std::uint64_t* expires, const bool* pinned, std::uint32_t slot,
                      SegmentLookup& lookup, unsigned patience_ms);
     RingStatus facts(const StoreKey& key, ObjectFacts& facts, std::uint32_t slot, SegmentLookup& lookup,
                      unsigned patience_ms);
-    // The object that should be spilled first, none of the keys in `but`; one that is more than all files may be is
-    // evicted, and its version is said to be 0. empty: none may.
+    // Choose the object to spill next, none of the keys in `but`. An object that exceeds the limit of all files is
+    // evicted instead, and the version is then 0. empty: no object may be spilled.
     struct Found {
         std::string key;
         std::uint64_t version = 0;
     };
     RingStatus choose(Found& found, std::span<const StoreKey> but, std::uint32_t slot, SegmentLookup& lookup,
                       unsigned patience_ms);
-    // The content of this version is in its file: the memory is free for others. empty: it is there no more, or
-    // somebody reads it. full: the files would be too many bytes, or it is more than all of them may be.
+    // Free the memory of an object whose content has been written to its file. empty: this version is not present, or
+    // a process holds it. full: the files would exceed their limit, or the object alone does.
     RingStatus spill(const StoreKey& key, std::uint64_t version, std::uint32_t slot, SegmentLookup& lookup,
                      unsigned patience_ms);
-    // The versions of spilled objects that were removed since the last call, as far as their files may be there still.
-    // pre: `versions` has a capacity of kStoreDropped. empty: there are too many, which stays so until the next sweep.
+    // The versions of spilled objects that were removed since the last call, whose files may still exist. pre:
+    // `versions` has a capacity of kStoreDropped. empty: there are too many; call forget_dropped() and sweep all files.
     RingStatus take_dropped(std::vector<std::uint64_t>& versions, std::uint32_t slot, SegmentLookup& lookup,
                             unsigned patience_ms);
     void forget_dropped() { header().dropped = 0; }
-    // The versions of all spilled objects, as far as the capacity of `versions` goes; no_room: `needed` would do.
+    // The versions of all spilled objects. no_room: `versions` needs a capacity of `needed`.
     RingStatus spilled(std::vector<std::uint64_t>& versions, std::size_t* needed, std::uint32_t slot,
                        SegmentLookup& lookup, unsigned patience_ms);
-    // The keys that begin with `prefix`, in order, from `after` on (which is left out unless it is empty), with their
-    // versions and the times when they are over (ns of CLOCK_BOOTTIME; 0: never): as many as have room. ok: there may
-    // be more.
+    // The keys that begin with `prefix` and follow `after` (empty: all), in order, with their versions and expiry times
+    // (ns of CLOCK_BOOTTIME; 0: never), as many as fit into `found`. ok: there may be more.
     class Keys {
        public:
         Keys(std::size_t keys, std::size_t bytes);  // bytes: kMaxKeyBytes at least
@@ -141,13 +140,13 @@ class Store {
     }
     int await_change(std::uint32_t seen, std::uint64_t timeout_ns) { return ring_.await_beyond(seen, timeout_ns); }
 
-    // First broken invariant in words, or nullptr. pre: nobody uses the store.
+    // A description of the first broken invariant, or nullptr. pre: no process uses the store.
     const char* check() const;
 
    private:
     static constexpr std::uint32_t kFirstRecord = 1;
     static std::uint32_t units_of(std::uint64_t bytes);
-    // Under the lock, so that nobody else writes.
+    // pre: the lock, so that no other thread writes.
     static void add(std::atomic<std::uint64_t>& count, std::uint64_t more) {
         count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
     }
@@ -173,17 +172,17 @@ class Store {
     void begin_change();
     void derive();
     bool precedes(std::uint32_t one, std::uint32_t other) const;
-    std::uint32_t find(const StoreKey& key) const;  // 0: nothing
+    std::uint32_t find(const StoreKey& key) const;  // 0: none
     bool is_of(std::uint32_t at, const StoreKey& key) const;
-    bool is_reserved(std::uint32_t at) const;  // and by a process that lives
+    bool is_reserved(std::uint32_t at) const;  // by a living process
     bool is_mine(std::uint32_t at, std::uint32_t slot) const;
-    bool is_over(std::uint32_t at) const;  // its time
+    bool is_over(std::uint32_t at) const;  // it has expired
     void seek(std::string_view key, Links links) const;
     void link(std::uint32_t at);
     void unlink(std::uint32_t at);
     void grow_chains();
     std::uint32_t take_record(std::uint32_t units);  // 0: see room()
-    RingStatus no_record() const;                    // why take_record() gave none
+    RingStatus no_record() const;                    // why take_record() returned none
     void free_record(std::uint32_t at);
     std::uint32_t write(const NewObject& object, std::uint32_t change);
     RingStatus may_put(std::span<const NewObject> objects, IfPresent present, std::uint32_t slot, std::size_t* which,
@@ -192,7 +191,7 @@ class Store {
     std::uint32_t write_record(const StoreKey& key, std::uint32_t units, std::uint32_t levels);
     bool make_room(std::uint64_t bytes, std::span<const NewObject> but, std::uint32_t slot, SegmentLookup& lookup);
     bool is_held(std::uint32_t at, SegmentLookup& lookup) const;
-    bool is_there(std::uint32_t at) const;  // present or spilled, and its time is not over
+    bool is_there(std::uint32_t at) const;  // present or spilled, and not expired
     template <class MayGo>
     std::uint32_t sample(MayGo&& may_go);  // 0: none
     bool clear(std::uint32_t at);
@@ -201,11 +200,11 @@ class Store {
     RingStatus release_removed(std::uint32_t slot, SegmentLookup& lookup);
     bool transfer(std::span<const std::uint32_t> records, std::uint32_t slot, SegmentLookup& lookup);
     void changed();
-    void tell();  // those who wait for a change
+    void tell();  // wake the processes that wait for a change
 
     Ring& ring_;
     const Group& group_;
-    std::atomic<std::uint64_t> room_{0};  // of whichever thread lacked it last
+    std::atomic<std::uint64_t> room_{0};  // of the last thread that lacked room
 };
 
 }  // namespace shmtensor

@@ -1,4 +1,4 @@
-// The records of a store, and what follows from them: hash chains, the list in order, free records, counts.
+// The records of a store, and what is derived from them: hash chains, the ordered list, free records, counts.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,10 +11,10 @@ namespace shmtensor {
 namespace {
 
 constexpr int kAll = 0x7fffffff;            // sleepers
-constexpr std::uint32_t kMoreUnits = 4096;  // of room that is reserved at once, at least: 256 KiB
+constexpr std::uint32_t kMoreUnits = 4096;  // minimum that is reserved at a time: 256 KiB
 constexpr std::uint32_t kMostChains = kFirstChains << (kStoreChunks - 1);
 
-// Lengths of records: each up to 8 units, then four in each doubling.
+// Classes of record lengths: one per unit up to 8 units, then four per doubling.
 std::uint32_t class_of(std::uint32_t units) {
     if (units <= 8) return units;
     const auto shift = static_cast<std::uint32_t>(std::bit_width(units - 1)) - 3;  // of the step between two lengths
@@ -62,7 +62,7 @@ std::string_view Store::key_of(std::uint32_t at) const {
     return {reinterpret_cast<const char*>(&r) + r.key_at, r.key_bytes};
 }
 
-// Its links in the list in order; [0] is the lowest level.
+// The links of a record in the ordered list; [0] is the lowest level.
 std::uint32_t* Store::tower(std::uint32_t at) const {
     StoreRecord& r = record(at);
     return reinterpret_cast<std::uint32_t*>(reinterpret_cast<std::byte*>(&r) + std::size_t{r.units} * kRingUnit) -
@@ -76,7 +76,7 @@ std::uint32_t* Store::chain(std::uint32_t index) const {
     return reinterpret_cast<std::uint32_t*>(&record(header().chunks[chunk]) + 1) + (index - before);
 }
 
-// Linear hashing: of `chains` chains, those that have not been split in this doubling yet stand for two.
+// Linear hashing: a chain that has not yet been split in this doubling serves the hashes of two.
 std::uint32_t* Store::chain_of(std::uint64_t hash) const {
     const std::uint32_t chains = header().chains.load(std::memory_order_relaxed), whole = std::bit_floor(chains);
     auto index = static_cast<std::uint32_t>(hash) & (2 * whole - 1);
@@ -117,7 +117,7 @@ bool Store::is_over(std::uint32_t at) const {
     return expires != 0 && os::boot_ns() >= expires;
 }
 
-// A record of at least so many units that nothing else uses. 0: more room must be reserved, see room().
+// An unused record of at least `units` units. 0: more room must be reserved, see room().
 std::uint32_t Store::take_record(std::uint32_t units) {
     StoreHeader& h = header();
     units = rounded(units);
@@ -167,7 +167,7 @@ RingStatus Store::lock(std::uint32_t slot, SegmentLookup& lookup, unsigned patie
 
 void Store::unlock() {
     StoreHeader& h = header();
-    if (h.dirty.load(std::memory_order_relaxed) != 0) {  // for reports: as many messages inside as there are objects
+    if (h.dirty.load(std::memory_order_relaxed) != 0) {  // for reports: messages inside == objects
         RingHeader& ring = ring_.header();
         const std::uint32_t changes = count_of(ring.tail.at.word.load(std::memory_order_relaxed));
         const auto objects = static_cast<std::uint32_t>(h.objects.load(std::memory_order_relaxed));
@@ -179,14 +179,15 @@ void Store::unlock() {
     drop_lock(ring_.header().tail.lock);
 }
 
-// pre: the lock. The mark is there before anything that the change writes: not even the compiler may move that up.
+// pre: the lock. The mark is stored before anything that the change writes; the fence keeps the compiler from moving
+// those stores up.
 void Store::begin_change() {
     header().dirty.store(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // Of two records with one key: whether the first is to be removed. An object removes a reservation. A higher version
-// removes a lower one. Of two records with one version, the one in a file removes the one in memory.
+// removes a lower one. Of two records with the same version, the one in a file removes the one in memory.
 bool Store::precedes(std::uint32_t one, std::uint32_t other) const {
     if (state(one) == StoreState::reserved || state(other) == StoreState::reserved)
         return state(other) != StoreState::reserved;
@@ -194,7 +195,7 @@ bool Store::precedes(std::uint32_t one, std::uint32_t other) const {
     return first == second ? state(one) == StoreState::present : first < second;
 }
 
-// pre: the lock. All that is marked (derived), from the records.
+// pre: the lock. Rebuilds all fields marked (derived) from the records.
 void Store::derive() {
     StoreHeader& h = header();
     h.objects = h.bytes = h.spilled = h.spilled_bytes = 0;
@@ -245,7 +246,7 @@ void Store::seek(std::string_view key, Links links) const {
     }
 }
 
-// pre: it is in no list. Puts an object, or a reserved key, where it is found.
+// Enters an object or a reserved key into the lists. pre: it is in no list.
 void Store::link(std::uint32_t at) {
     StoreHeader& h = header();
     StoreRecord& r = record(at);
@@ -281,7 +282,7 @@ void Store::unlink(std::uint32_t at) {
     add(state(at) == StoreState::spilled ? h.spilled_bytes : h.bytes, 0 - message(at).bytes);
 }
 
-// One chain more, as long as there are more objects than chains and there is room for that.
+// Adds a chain, if there are more objects than chains and there is room.
 void Store::grow_chains() {
     StoreHeader& h = header();
     if (h.objects.load(std::memory_order_relaxed) < h.chains || h.chains == kMostChains) return;
@@ -292,7 +293,7 @@ void Store::grow_chains() {
         const std::uint32_t at = take_record(units_of(bytes));
         if (at == 0) return;
         record(at).word.store(record_word(StoreState::chains), std::memory_order_relaxed);
-        std::atomic_signal_fence(std::memory_order_seq_cst);  // derive() would free a record that is only listed
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // or derive() would free a record that is only listed
         h.chunks[chunk] = at;
     }
     *chain(made) = 0;
@@ -353,7 +354,7 @@ const char* Store::check() const {
         }
     }
     if (objects != h.objects.load() || bytes != h.bytes.load() || spilled_bytes != h.spilled_bytes.load())
-        return "S5: objects are counted wrong";
+        return "S5: the count of objects is wrong";
     for (std::uint32_t first : h.free_records)
         for (std::uint32_t at = first; at != 0; at = record(at).next, --free)
             if (state(at) != StoreState::free || free == 0) return "S5: a free record is not free, or listed twice";
@@ -365,11 +366,11 @@ const char* Store::check() const {
         for (std::uint32_t at = h.in_order[level]; at != 0; at = tower(at)[level], ++seen) {
             const std::uint32_t next = tower(at)[level];
             if (state(at) != StoreState::present && state(at) != StoreState::spilled)
-                return "S5: what is in order is not in the store";
-            if (next != 0 && !(key_of(at) < key_of(next))) return "S5: the list in order is not in order";
-            if (seen > objects) return "S5: the list in order has no end";
+                return "S5: the ordered list names an object that is not in the store";
+            if (next != 0 && !(key_of(at) < key_of(next))) return "S5: the ordered list is not sorted";
+            if (seen > objects) return "S5: the ordered list has no end";
         }
-        if (level == 0 && seen != objects) return "S5: an object is not in order";
+        if (level == 0 && seen != objects) return "S5: an object is not in the ordered list";
     }
     return nullptr;
 }

@@ -11,12 +11,13 @@
 namespace shmtensor::sync {
 namespace {
 
-// [SYNC: handover] Every store that frees a word, sets an event or notifies a waiter releases; whoever takes the word
-// over by compare-and-swap, or sees itself notified, acquires. All accesses are sequentially consistent unless marked.
+// [SYNC: handover] Every store that frees a word, sets an event or notifies a waiter is a release. The compare-and-swap
+// that takes the word, and the load that sees the event or the notification, is the acquire. All accesses without an
+// explicit order are sequentially consistent.
 
-constexpr std::uint64_t kNames = 0xfffffffe;  // the identity within a lock's word
+constexpr std::uint64_t kNames = 0xfffffffe;  // the bits of the identity in a lock's word
 
-// True: the word has changed or somebody woke us. False: the time is over, or a signal arrived.
+// True: the word has changed, or this thread was woken. False: the time is over, or a signal arrived.
 template <class Word>
 bool sleep_on(const std::atomic<Word>& word, std::uint32_t expected, std::uint64_t until) {
     const std::uint64_t now = os::monotonic_ns();
@@ -29,7 +30,7 @@ std::uint32_t identity_in(std::uint64_t word) {
     return static_cast<std::uint32_t>(word & kNames);
 }
 
-// Ours from the word that was seen. pre: its holder is nobody or dead.
+// Take the lock if its word is still `seen`. pre: `seen` names no holder or a dead one.
 bool seize(SharedLock& lock, std::uint64_t seen, const ClientThread& self, std::uint32_t asleep) {
     const std::uint64_t mine = std::uint64_t{self.thread} << 32 | self.identity() | asleep;
     if (!lock.word.compare_exchange_strong(seen, mine)) return false;  // SYNC: handover
@@ -71,8 +72,8 @@ bool is_gone(const ClientThread& self, std::uint32_t identity, bool thorough) {
     const SlotState state = state_of(word);
     if ((state != SlotState::client && state != SlotState::embryo) || identity_of(index, word) != identity) return true;
     if (!thorough || index == self.slot) return false;
-    // Pids mean the same to us and to the manager who wrote them if our own does. An embryo's is not known yet, and a
-    // pid without a start time is being written.
+    // The pids that the manager wrote are valid in our PID namespace if our own is. The pid of an embryo is not known
+    // yet, and a pid without a start time is being written.
     const auto pid = static_cast<int>(slot.pid.load());
     const std::uint64_t started = slot.start_time.load();
     const Slot& own = self.group.slot(self.slot);
@@ -98,7 +99,7 @@ bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint
     const std::uint64_t until = os::monotonic_ns() + nanoseconds;
     for (bool in_time = true;;) {
         std::uint64_t seen = lock.word.load(std::memory_order_relaxed);
-        // Others may sleep as we did, and whoever woke us cleared the bit: so the word is taken with it.
+        // Others may still sleep, and unlocking cleared the bit: so take the lock with the bit set.
         if (seen == 0 || is_gone(self, identity_in(seen), !in_time)) {
             if (seize(lock, seen, self, kAsleep)) return true;
             continue;
@@ -156,10 +157,10 @@ bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds
     for (bool in_time = true;;) {
         std::uint64_t seen = semaphore.word.load(std::memory_order_relaxed);
         if (free_in(seen) != 0) {
-            // Others may sleep as we did, and whoever gave the unit cleared the bit.
+            // Others may still sleep, and giving the unit cleared the bit.
             if (!semaphore.word.compare_exchange_strong(seen, (seen - 2) | kAsleep)) continue;  // SYNC: handover
             SHMTENSOR_POINT("sync.semaphore.taken");
-            // Of several units given in a row only the first wakes somebody: pass it on.
+            // Of several units given in a row, only the first wakes a sleeper: wake the next one.
             if (free_in(seen - 2) != 0) os::futex_wake(semaphore.word, 1);
             return true;
         }
@@ -196,7 +197,7 @@ std::optional<std::uint32_t> first_units(SharedSemaphore& semaphore, std::uint32
     std::uint64_t set;
     do {
         if (seen >> 32 != 0) return static_cast<std::uint32_t>(seen >> 32) - 1;
-        // There was one unit so far.
+        // So far the initial number was one.
         const std::uint64_t free = std::uint64_t{free_in(seen)} + units;
         if (free == 0 || free - 1 > (semaphore.bounded != 0 ? units : kMaxUnits)) return std::nullopt;
         set = (std::uint64_t{units} + 1) << 32 | (free - 1) << 1;
@@ -312,7 +313,8 @@ std::uint32_t WaitQueue::notify(const ClientThread& self, std::uint32_t max_wait
         std::uint64_t marked = with_mark(found, Mark::notified);
         if (!entry(oldest).compare_exchange_strong(found, marked)) continue;  // it left just now; SYNC: handover
         SHMTENSOR_POINT("sync.wait_queue.notified");
-        // Who does not sleep is about to look, or was killed in its sleep and the manager has not said so yet.
+        // If no thread was woken, the waiter is about to read the word, or was killed in its sleep, and the manager may
+        // not have marked its slot yet.
         if (os::futex_wake(entry(oldest), 1) == 0 && is_gone(self, who(found), true)) {
             entry(oldest).compare_exchange_strong(marked, 0);
             continue;
@@ -355,13 +357,13 @@ std::uint32_t WaitQueue::forget_dead(const ClientThread& self, bool thorough) {
 
 const char* check(const SharedLock& lock) {
     const std::uint64_t word = lock.word.load();
-    if (word == 0) return lock.inherited.load() == 0 ? nullptr : "Y5: a free lock speaks of a dead holder";
+    if (word == 0) return lock.inherited.load() == 0 ? nullptr : "Y5: a free lock is marked inherited";
     return slot_of(identity_in(word)) != 0 && word >> 32 != 0 ? nullptr : "Y1: a lock is held by no thread of a client";
 }
 
 const char* check(const SharedSemaphore& semaphore) {
     const std::uint64_t word = semaphore.word.load();
-    return free_in(word) <= max_in(semaphore, word) ? nullptr : "Y2: more units are free than there are";
+    return free_in(word) <= max_in(semaphore, word) ? nullptr : "Y2: more units are free than exist";
 }
 
 const char* check(const SharedEvent& event) {
@@ -375,7 +377,7 @@ const char* WaitQueue::check() const {
     for (std::uint32_t i = 0; i < capacity_; ++i) {
         const std::uint64_t seen = entry(i).load();
         if (seen == 0) continue;
-        if (i >= used()) return "Y3: an entry is used that was never given out";
+        if (i >= used()) return "Y3: an entry above `high` is in use";
         if (slot_of(who(seen)) == 0) return "Y3: an entry names no client";
         if (has_mark(seen, Mark::waiting)) {
             tickets.push_back(ticket_of(seen));
@@ -384,7 +386,7 @@ const char* WaitQueue::check() const {
         }
     }
     std::sort(tickets.begin(), tickets.end());
-    return std::adjacent_find(tickets.begin(), tickets.end()) == tickets.end() ? nullptr : "Y3: two have one ticket";
+    return std::adjacent_find(tickets.begin(), tickets.end()) == tickets.end() ? nullptr : "Y3: two share a ticket";
 }
 
 }  // namespace shmtensor::sync

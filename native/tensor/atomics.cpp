@@ -6,7 +6,7 @@
 namespace shmtensor::atomics {
 namespace {
 
-// Between processes only what needs no lock is atomic: a lock of the library would lie in private memory.
+// Only lock-free operations are atomic between processes: a lock of the C++ library would lie in private memory.
 static_assert(std::atomic_ref<std::int32_t>::is_always_lock_free && std::atomic_ref<std::int64_t>::is_always_lock_free);
 static_assert(std::atomic_ref<float>::is_always_lock_free && std::atomic_ref<double>::is_always_lock_free);
 static_assert(std::atomic_ref<std::int64_t>::required_alignment <= size_of(Element::int64));
@@ -15,7 +15,7 @@ static_assert(std::atomic_ref<double>::required_alignment <= size_of(Element::fl
 template <std::memory_order order>
 using Constant = std::integral_constant<std::memory_order, order>;
 
-// Call with the order as a constant: the compiler takes an order that it does not know for seq_cst.
+// Call with the order as a constant: the compiler treats an order that it does not know as seq_cst.
 template <class Call>
 auto with(Order order, Call&& call) {
     switch (order) {
@@ -42,7 +42,7 @@ void add_relaxed(T* cell, T value) {
     }
 }
 
-// In unsigned arithmetic, where going over the edge is defined: integers wrap around, as NumPy's do.
+// In unsigned arithmetic, where overflow is defined: integers wrap around, as in NumPy.
 template <class T>
 T scaled(T alpha, T value) {
     if constexpr (std::is_integral_v<T>) {
@@ -57,7 +57,7 @@ template <class T>
 void add_line(std::byte* out, std::ptrdiff_t out_step, const std::byte* source, std::ptrdiff_t source_step,
               std::ptrdiff_t count, T alpha) {
     for (std::ptrdiff_t i = 0; i < count; ++i, out += out_step, source += source_step) {
-        // Somebody may be writing to the source; a relaxed load reads one of the values it had.
+        // Another process may be writing to the source; a relaxed load reads one of its values.
         const T value = load(const_cast<T*>(reinterpret_cast<const T*>(source)), Order::relaxed);
         add_relaxed(reinterpret_cast<T*>(out), scaled(alpha, value));
     }
@@ -84,7 +84,7 @@ void add_rows(const IndexAdd& work, T alpha) {
 
 template <class T>
 T load(T* cell, Order order) {
-    switch (order) {  // not by with(): a load must not even be compiled with the orders of a store
+    switch (order) {  // not with(): it would compile a load with the orders of a store
         case Order::relaxed:
             return std::atomic_ref<T>(*cell).load(std::memory_order_relaxed);
         case Order::acquire:
@@ -126,7 +126,7 @@ template <class T>
 T add(T* cell, T value, Order order) {
     return with(order, [&](auto o) {
         const std::atomic_ref<T> element(*cell);
-        T found = element.load(std::memory_order_relaxed);  // a guess; the exchange compares bits, so that NaN ends too
+        T found = element.load(std::memory_order_relaxed);  // a guess; the exchange compares bits, so NaN ends, too
         while (!element.compare_exchange_weak(found, found + value, o(), std::memory_order_relaxed)) {
         }
         return found;

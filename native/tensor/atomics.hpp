@@ -1,8 +1,7 @@
-// Atomic operations on elements of int32, int64, float32 and float64 that other threads and processes change too.
+// Atomic operations on int32, int64, float32 and float64 elements that other threads and processes change too.
 //
-// Knows no Python. Every operation is lock-free and waits for nobody; processes that are killed in the middle of one
-// leave the element as it was before or after it. What an order means is std::memory_order's meaning, between
-// processes as between threads.
+// Independent of Python. Every operation is lock-free. A process that is killed during one leaves the element as it was
+// before or after it. The orders have the meaning of std::memory_order, between processes as between threads.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +29,18 @@ T load(T* cell, Order order);  // pre: fits_load(order)
 template <class T>
 void store(T* cell, T value, Order order);  // pre: fits_store(order)
 template <class T>
-T exchange(T* cell, T value, Order order);  // gives the old value, as fetch_add does
+T exchange(T* cell, T value, Order order);  // returns the old value, as fetch_add does
 template <class T>
 T fetch_add(T* cell, T value, Order order);  // wraps around
-// Never fails for no reason. `*expected` becomes what was found. The order of a failure is that of its load.
+// Never fails spuriously. `*expected` becomes the value found. A failure has the order of its load.
 template <class T>
 bool compare_exchange(T* cell, T* expected, T desired, Order order);
 
-// T is float or double, added by a loop of compare-and-swap; gives the old value.
+// T is float or double, added by a loop of compare-and-swap; returns the old value.
 template <class T>
 T add(T* cell, T value, Order order);
 
-// out[index[r], ...] += alpha * source[r, ...] for every row r. Each element is added by itself, relaxed.
+// out[index[r], ...] += alpha * source[r, ...] for every row r. Each element is added by one relaxed operation.
 struct IndexAdd {
     struct Axis {
         std::ptrdiff_t size;         // elements
@@ -51,7 +50,7 @@ struct IndexAdd {
     std::byte* out;
     const std::byte* source;
     std::ptrdiff_t out_step, source_step;  // bytes between rows
-    std::vector<std::int64_t> index;       // pre: rows of out, checked; private, so that nobody changes them meanwhile
+    std::vector<std::int64_t> index;       // pre: checked rows of out; a private copy
     std::vector<Axis> axes;                // of a row, the last one fastest; none for single elements
     std::int64_t whole = 1;                // alpha, for integers
     double real = 1;                       // alpha, for floats

@@ -9,9 +9,9 @@ namespace shmtensor::channels {
 namespace {
 
 constexpr std::size_t kLanes = 8;
-constexpr std::size_t kPart = 1024;  // elements whose sum is taken in their own type, before it is added in double
+constexpr std::size_t kPart = 1024;  // elements that are summed in their own type, before the sum is added in double
 
-// The sum of term(i) for i below count, in several sums at once.
+// The sum of term(i) for i below count, with several accumulators.
 template <class T, class Term>
 inline double sum_of(std::size_t count, Term&& term) {
     double whole = 0;
@@ -28,7 +28,7 @@ inline double sum_of(std::size_t count, Term&& term) {
     return whole;
 }
 
-// For each sample and channel: work(channel, where its elements begin).
+// For each sample and channel: work(channel, index of its first element).
 template <class Work>
 inline void each_row(const Shape& shape, Work&& work) {
     for (std::size_t n = 0, at = 0; n < shape.samples; ++n)

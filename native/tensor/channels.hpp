@@ -1,4 +1,4 @@
-// Arrays of (samples, channels, elements) in C order, channel by channel: sums, normalization, and the channels first.
+// Kernels over the channels of arrays (samples, channels, elements) in C order: sums, normalization, transposition.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct Shape {
 template <class T>
 void sum(const Shape& shape, const T* from, double* sums, T* into);
 
-// (samples, channels, elements) to (channels, samples, elements): for the other way, give the sizes exchanged. `bias`,
-// or nullptr, is added: one for each channel, which is the first axis of `from`.
+// (samples, channels, elements) to (channels, samples, elements). For the inverse, exchange the two sizes. `bias`, or
+// nullptr, is added: one for each channel, which is then the first axis of `from`.
 template <class T>
 void exchange(const Shape& shape, const T* from, const T* bias, T* into);
 
@@ -25,7 +25,7 @@ template <class T>
 void normalize(const Shape& shape, const T* x, const T* weight, const T* bias, double eps, double* scratch, T* into,
                T* mean, T* variance);
 
-// What comes back of a gradient: those of x, weight and bias. `scratch`: three for each channel.
+// The gradients of x, weight and bias from that of the result. `scratch`: three for each channel.
 template <class T>
 struct Back {
     const T *gradient, *x, *weight, *mean, *variance;

@@ -1,9 +1,9 @@
-// DLPack as it lies in memory: how array libraries in one process hand each other arrays. Written from the
-// specification of version 1.1; the layout is theirs and cannot change within a major version.
+// The memory layout of DLPack, by which array libraries in one process exchange arrays. Written from the specification
+// of version 1.1; DLPack does not change the layout within a major version.
 //
-// A producer makes a managed tensor and gives it away in a capsule. Whoever takes it renames the capsule, and calls the
-// deleter once when the memory is used no more, from any thread, with or without the GIL. A capsule that nobody took
-// calls it itself.
+// A producer makes a managed tensor and passes it in a capsule. The consumer renames the capsule, and calls the deleter
+// once, when it no longer uses the memory, from any thread, with or without the GIL. A capsule that was not consumed
+// calls the deleter itself.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace shmtensor::dlpack {
 
-constexpr std::uint32_t kMajor = 1, kMinor = 1;  // another major version: nothing but `version` and `deleter` is known
+constexpr std::uint32_t kMajor = 1, kMinor = 1;  // of another major version, only `version` and `deleter` are known
 constexpr const char *kName = "dltensor", *kUsedName = "used_dltensor";
 constexpr const char *kVersionedName = "dltensor_versioned", *kUsedVersionedName = "used_dltensor_versioned";
 
@@ -29,9 +29,9 @@ constexpr std::int32_t kCpu = 1;
 struct DeviceName {
     std::int32_t type;
     const char* name;
-    bool is_memory;  // the processor's own, in which a tensor can lie
+    bool is_memory;  // host memory, in which a tensor can lie
 };
-// Managed memory of CUDA is not ours to take: only its driver knows when it may be read.
+// Managed memory of CUDA is not accepted: only the driver knows when it may be read.
 constexpr DeviceName kDevices[] = {
     {1, "cpu", true},       {2, "cuda", false},          {3, "pinned (cuda)", true},
     {4, "opencl", false},   {7, "vulkan", false},        {8, "metal", false},
@@ -44,20 +44,20 @@ struct DataType {
     std::uint8_t code, bits;
     std::uint16_t lanes;
 };
-// Element types that NumPy has: by the letter that it has for their kind, and bits.
+// Element types of NumPy: by the letter of their kind, and bits.
 struct Kind {
     std::uint8_t code;
     char letter;
 };
 constexpr Kind kKinds[] = {{0, 'i'}, {1, 'u'}, {2, 'f'}, {5, 'c'}, {6, 'b'}};
-constexpr std::uint8_t kMaxBits = 64, kMaxComplexBits = 128;  // long double is another type on each machine
-// Those that the package ml_dtypes has: by the name of their class in it. Messages name them by their place: add at the
-// end.
+constexpr std::uint8_t kMaxBits = 64, kMaxComplexBits = 128;  // long double differs between machines
+// Element types of the package ml_dtypes, by the name of their class. Messages identify them by their index here, so
+// add new ones at the end.
 struct Named {
     std::uint8_t code, bits;
     const char* name;
 
-    bool is_class(const char* class_name) const;  // which may have the name of the module before it
+    bool is_class(const char* class_name) const;  // may be qualified with the module's name
 };
 constexpr Named kNamed[] = {
     {4, 16, "bfloat16"},          {7, 8, "float8_e3m4"},      {8, 8, "float8_e4m3"},
@@ -71,7 +71,7 @@ struct Tensor {
     std::int32_t axes;
     DataType type;
     std::int64_t* sizes;
-    std::int64_t* strides;      // elements; nullptr: without gaps, in C order
+    std::int64_t* strides;      // elements; nullptr: contiguous, in C order
     std::uint64_t byte_offset;  // of the first element from `data`
 };
 
@@ -95,15 +95,15 @@ static_assert(sizeof(Managed) == 64 && offsetof(Managed, deleter) == 56);
 static_assert(sizeof(ManagedVersioned) == 80 && offsetof(ManagedVersioned, flags) == 24 &&
               offsetof(ManagedVersioned, tensor) == 32);
 
-// ----------------------------------------------------------------------------------------------- what somebody gave us
+// ----------------------------------------------------------------------------------------------- consuming
 
 constexpr int kMaxAxes = 64;
 
 const char* name_of(const Device& device);  // "cuda"; "unknown"
 bool is_memory(const Device& device);
 
-// The elements of a tensor, checked: sizes from 0, nothing overflows, and everything lies between `low` and `low` +
-// `span`. Steps of axes with at most one element, of which nothing depends, are as if there were no gaps.
+// The checked layout of a tensor: sizes are at least 0, nothing overflows, and all elements lie between `low` and `low`
+// + `span`. The steps of axes with at most one element, which have no effect, are set as in a contiguous array.
 struct Layout {
     std::byte* data = nullptr;  // the first element; nullptr: there are no elements, and no memory
     int axes = 0;
@@ -113,7 +113,7 @@ struct Layout {
     std::byte* low = nullptr;
     std::uint64_t span = 0;  // bytes
 };
-// `width`: bytes of an element. Gives what is wrong with it, or "".
+// `width`: bytes of an element. Returns what is wrong with the tensor, or "".
 std::string read_layout(const Tensor& tensor, std::int64_t width, Layout* layout);
 
 }  // namespace shmtensor::dlpack

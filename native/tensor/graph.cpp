@@ -32,7 +32,8 @@ void Pass::add_target(Node& node, std::uint32_t output) {
     targets_.emplace(&node, Target{output, targets_.size()});
 }
 
-// Finds every node below, and counts the edges to each. A node is needed if it is a target or leads to one.
+// Finds every node reachable from `root`, and counts the edges to each. A node is needed if it is a target or leads to
+// one.
 void Pass::discover(State& root) {
     if (root.found) return;
     std::vector<std::pair<State*, std::uint32_t>> path{{&root, 0}};
@@ -66,7 +67,7 @@ bool Pass::run() {
     return true;
 }
 
-// Runs a node whose gradients have all come, and delivers what it gives.
+// Runs a node that has all its gradients, and passes on the gradients of its inputs.
 bool Pass::finish(State& state) {
     Node& node = *state.node;
     Gradient* outputs = state.outputs();

@@ -1,5 +1,4 @@
-// The graph of recorded operations, and the pass through it that computes gradients. It knows neither tensors nor
-// Python.
+// The graph of recorded operations, and the pass through it that computes gradients. Independent of tensors and Python.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +10,12 @@
 namespace shmtensor::graph {
 
 struct Node;
-using Gradient = void*;  // nullptr: none, which counts as zeros
+using Gradient = void*;  // nullptr: none, same as zeros
 
-// An input of an operation: the node of the operation that made it, and which of the outputs of that one it is.
+// An input of an operation: the node of the operation that made it, and the index among the outputs of that operation.
 struct Edge {
     Node* to;          // nullptr: the input needs no gradient
-    const void* form;  // what the evaluator knows of the input
+    const void* form;  // the evaluator's description of the input
     std::uint32_t output;
 };
 
@@ -25,47 +24,48 @@ struct Node {
     std::uint64_t sequence;  // later operations have larger numbers
     Edge* edges;             // one for each input
     std::uint32_t edge_count, output_count;
-    bool interrupted;  // a pass of another thread was going through it when this process was forked
+    bool interrupted;  // another thread's pass was in this node when the process was forked
 };
 
-// What computes with gradients. It owns those that it has taken.
+// Computes with gradients. It owns the gradients passed to it.
 class Evaluator {
    public:
     virtual ~Evaluator() = default;
-    // All gradients of the outputs of a node have come; they may be replaced. False: an error, as of a node that is
+    // Called when a node has all gradients of its outputs; may replace them. False: an error, such as a node that is
     // `interrupted`.
     virtual bool prepare(Node& node, Gradient* outputs) = 0;
-    // The gradients of the inputs of a node, of those of its outputs, which it takes. False: an error.
+    // Compute the gradients of a node's inputs from those of its outputs, and take ownership of the latter. False: an
+    // error.
     virtual bool run(Node& node, Gradient* outputs, Gradient* inputs) = 0;
-    // The gradient of the target of this number, which stays the caller's.
+    // Receive the gradient of the target with this index; the caller keeps ownership.
     virtual void capture(std::size_t target, Gradient gradient) = 0;
-    // sum += more, which it takes. False: an error.
+    // sum += more; takes ownership of `more`. False: an error.
     virtual bool add(Gradient& sum, Gradient more) = 0;
     virtual void drop(Gradient gradient) = 0;
 };
 
-// One pass from some outputs backward. Each node runs once, when all its gradients have come; later ones run first.
+// One backward pass from some outputs. Each node runs once, when it has all its gradients; later nodes run first.
 class Pass {
    public:
     explicit Pass(Evaluator& evaluator) : evaluator_(evaluator) {}
     Pass(const Pass&) = delete;
     ~Pass();
-    // An output from which gradients start; takes the gradient. False: an error.
+    // Add an output from which the pass starts; takes ownership of its gradient. False: an error.
     bool add_root(Node& node, std::uint32_t output, Gradient gradient);
-    // An output whose gradient is captured. With targets, only nodes that lead to one are run.
+    // Add an output whose gradient is captured. If there are targets, only nodes that lead to one are run.
     void add_target(Node& node, std::uint32_t output);
     // False: an error of the evaluator.
     bool run();
-    // Marks all nodes that it goes through as interrupted, but not those at its ends: leaves, which other graphs share.
+    // Marks all nodes of the pass as interrupted, except the leaves, which other graphs share.
     void interrupt();
 
    private:
     struct State {
         Node* node = nullptr;
-        std::uint32_t missing = 0;  // edges to it whose gradients have not come
+        std::uint32_t missing = 0;  // edges to it whose gradients have not arrived
         bool found = false, needed = false, is_root = false;
-        Gradient one = nullptr;         // of its output, if it has one
-        std::vector<Gradient> several;  // of its outputs, if not
+        Gradient one = nullptr;         // of its output, if it has a single one
+        std::vector<Gradient> several;  // of its outputs otherwise
         Gradient* outputs() { return node->output_count == 1 ? &one : several.data(); }
     };
     struct Target {

@@ -9,7 +9,7 @@ namespace shmtensor::random {
 namespace {
 
 constexpr std::size_t kShift = 397;
-constexpr std::size_t kBlock = 512;  // draws taken at a time: they stay in the first cache
+constexpr std::size_t kBlock = 512;  // draws taken at a time: they stay in the L1 cache
 constexpr double kUnit = 1.0 / 4294967296.0;
 constexpr double kPi = std::numbers::pi;
 
@@ -56,7 +56,7 @@ bool Twister::restore(const State& state) {
         return false;
     std::uint64_t all = 0;
     for (const std::uint64_t word : state.words) all |= word;
-    // From words that are all 0 (of the first, its highest bit counts alone) come zeros for ever.
+    // A state of zeros (of the first word, only the highest bit counts) would yield zeros for ever.
     std::uint64_t any = state.words[0] & 0x80000000u;
     for (std::size_t i = 1; i < kWords; ++i) any |= state.words[i];
     if (all >> 32 || !any) return false;

@@ -1,7 +1,7 @@
 // TH's random generator: the Mersenne Twister MT19937 (Matsumoto and Nishimura), and TH's distributions.
 //
-// Knows no Python. Not for two threads at once: the caller has a lock. Filling with n values takes the draws that n
-// single calls take, and gives the same bits.
+// Independent of Python. Not thread-safe: the caller holds a lock. Filling with n values takes the same draws as n
+// single calls, and gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@ namespace shmtensor::random {
 
 constexpr std::size_t kWords = 624;
 
-// A saved generator: the THGenerator of Torch7 on a 64-bit machine.
+// A saved generator, with the layout of Torch7's THGenerator on a 64-bit machine.
 struct State {
     std::uint64_t initial_seed;
-    std::int32_t left;            // draws until the words are renewed, that one included
+    std::int32_t left;            // draws until the words are renewed, including that one
     std::int32_t seeded;          // 1
     std::uint64_t next;           // the word of the next draw; left + next == kWords + 1, or 1 and 0
     std::uint64_t words[kWords];  // of 32 bits each
     double normal_x, normal_y, normal_rho;
-    std::int32_t normal_is_valid;  // the second value of the pair is still to be given
+    std::int32_t normal_is_valid;  // the second value of the pair has not been returned yet
     std::int32_t unused;
 };
 static_assert(sizeof(State) == 5048);
@@ -28,10 +28,10 @@ class Twister {
    public:
     explicit Twister(std::uint64_t seed_value) { seed(seed_value); }
 
-    void seed(std::uint64_t value);  // the words come of its lower 32 bits
+    void seed(std::uint64_t value);  // uses the lower 32 bits
     std::uint64_t initial_seed() const { return initial_seed_; }
     void save(State* state) const;
-    bool restore(const State& state);  // false, and unchanged: it is no state
+    bool restore(const State& state);  // false, and nothing changes: not a valid state
 
     std::uint32_t draw();
 
@@ -43,7 +43,8 @@ class Twister {
     void cauchy(double* out, std::size_t count, double median, double sigma);   // median + sigma * tan(pi * (u - 0.5))
     void geometric(double* out, std::size_t count, double p, double);           // trunc(ln(1 - u) / ln(p)) + 1
     void bernoulli(double* out, std::size_t count, double p, double);           // u <= p
-    // low + draw % range, wrapping around; 0 stands for 2^64. Above 2^32 a value takes two draws, the upper half first.
+    // low + draw % range, wrapping around; a range of 0 stands for 2^64. Above 2^32, a value takes two draws, the upper
+    // half first.
     void integers(std::int64_t* out, std::size_t count, std::uint64_t range, std::uint64_t low);
     void permutation(std::int64_t* out, std::size_t count);  // of 0 .. count - 1
 
@@ -55,7 +56,7 @@ class Twister {
     std::uint64_t below(std::uint64_t range);
 
     std::uint32_t words_[kWords];
-    std::size_t next_;  // kWords: they are to be renewed first
+    std::size_t next_;  // kWords: renew the words first
     std::uint64_t initial_seed_;
     double normal_x_, normal_y_, normal_rho_;
     bool normal_is_valid_;

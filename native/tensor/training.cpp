@@ -22,7 +22,7 @@ void step(const Sgd& how, std::size_t count, T* __restrict p, const T* __restric
     }
 }
 
-// `square_of` gives the running square that divides, of its place and the new one.
+// `square_of(index, square)` returns the running square that divides, given the new one.
 template <class T, class SquareOf>
 void adam(const Adam& how, std::size_t count, T* __restrict p, const T* __restrict gradient, T* __restrict m,
           T* __restrict v, SquareOf&& square_of) {
@@ -58,7 +58,7 @@ void add_bias(std::size_t rows, std::size_t columns, T* __restrict matrix, const
 template <class T>
 void add_bias_transposed(std::size_t rows, std::size_t columns, const T* __restrict from, const T* __restrict bias,
                          T* __restrict into) {
-    constexpr std::size_t kStrip = 16;  // rows of `from`, of which the same cache lines are read again and again
+    constexpr std::size_t kStrip = 16;  // rows of `from`, whose cache lines are read repeatedly
     for (std::size_t first = 0; first < columns; first += kStrip) {
         const std::size_t last = std::min(columns, first + kStrip);
         for (std::size_t r = 0; r < rows; ++r)

@@ -29,10 +29,9 @@ bool has_edges(const Axes& axes) {
     return axes[0].has_edges() || axes[1].has_edges() || axes[2].has_edges();
 }
 
-// ---- rows
-// ------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------- rows
 
-// Rows are mostly shorter than what a call of memcpy is worth.
+// Rows are usually too short for a call of memcpy to pay.
 template <class T>
 inline void copy_row(T* __restrict to, const T* __restrict from, std::size_t count) {
     constexpr std::size_t kBlock = 16 / sizeof(T);
@@ -51,7 +50,7 @@ inline void add_row(T* __restrict to, const T* __restrict from, std::size_t coun
     for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// Sums of blocks: the compiler makes one instruction of each.
+// Sums of blocks, each of which compiles to one instruction.
 template <class T>
 inline void add_short_row(T* __restrict to, const T* __restrict from, std::size_t count) {
     constexpr std::size_t kBlock = 16 / sizeof(T);
@@ -64,10 +63,9 @@ inline void add_short_row(T* __restrict to, const T* __restrict from, std::size_
     for (; i < count; ++i) to[i] += from[i];
 }
 
-// ---- edges
-// -----------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------- edges
 
-// The part of an axis with its edges, [first, last), that comes from the array.
+// The part [first, last) of a padded axis that comes from the array.
 struct Inner {
     explicit Inner(const Axis& axis)
         : first(std::clamp<std::ptrdiff_t>(axis.before, 0, axis.extent())),
@@ -75,7 +73,7 @@ struct Inner {
     std::ptrdiff_t first, last;
 };
 
-// For each row of an array that also lies between edges: work(row in the array, row with edges, elements).
+// For each row of an array: work(row in the array, row in the padded array, elements).
 template <class Work>
 void each_inner_row(const Axes& axes, Work&& work) {
     const Inner a(axes[0]), b(axes[1]), c(axes[2]);
@@ -87,10 +85,9 @@ void each_inner_row(const Axes& axes, Work&& work) {
                  (i * axes[1].extent() + j) * axes[2].extent() + c.first, static_cast<std::size_t>(c.last - c.first));
 }
 
-// ---- columns
-// ---------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------------------- columns
 
-// Planes that windows do not reach out of: those of all samples, for one channel.
+// Planes that contain all windows: those of all samples, for one channel.
 template <class T>
 struct Planes {
     T* first;
@@ -98,7 +95,7 @@ struct Planes {
     std::ptrdiff_t rows, row;  // elements from one element to the next on the first two axes
 };
 
-// For each row of the windows of all samples, for one position in the windows, in order: work(its first element).
+// For one position in the windows, for each row of the windows of all samples, in order: work(its first element).
 template <class T, class Work>
 inline void each_row(const Axes& axes, std::size_t samples, const Planes<T>& planes,
                      const std::array<std::ptrdiff_t, 3>& at, Work&& work) {
@@ -119,7 +116,7 @@ inline void each_position(const Axes& axes, Work&& work) {
             for (std::ptrdiff_t k = 0; k < axes[2].size; ++k) work(std::array<std::ptrdiff_t, 3>{i, j, k});
 }
 
-// Rows of so many blocks of 16 bytes.
+// Rows of `blocks` blocks of 16 bytes.
 template <std::size_t blocks, class T>
 T* gather_blocks(const Axes& axes, std::size_t samples, const Planes<const T>& planes, T* into) {
     constexpr std::size_t kCount = 16 * blocks / sizeof(T);
@@ -238,12 +235,11 @@ void scatter(const Axes& axes, Shape shape, const T* from, T* into, T* scratch) 
     }
 }
 
-// ---- the largest
-// -----------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------- the largest
 
 namespace {
 
-// The elements of a window that lie inside: k from first to last.
+// The elements of a window that lie inside the array: k from first to last.
 struct Span {
     Span(const Axis& axis, std::ptrdiff_t o) : start(o * axis.stride - axis.before), last(axis.size) {
         if (start < 0) first = (-start + axis.dilation - 1) / axis.dilation;
@@ -309,7 +305,7 @@ void largest_of_quads(const Axes& axes, const T* __restrict plane, T* __restrict
     }
 }
 
-// Choices without branches, which nobody could predict: masks of all bits or none.
+// Choices without branches, which could not be predicted: masks of all bits or none.
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
@@ -346,7 +342,7 @@ void to_largest_of_quads(const Axes& axes, const T* plane, const T* gradient, T*
     const std::ptrdiff_t length = axes[2].length, count = axes[2].count;
     for (std::ptrdiff_t y = 0; y < axes[1].count; ++y, gradient += count, plane += 2 * length, into += 2 * length) {
         to_largest_of_row(static_cast<std::size_t>(count), plane, plane + length, gradient, into, into + length);
-        // an odd length leaves elements over
+        // the last elements of an odd length
         for (std::ptrdiff_t z = 2 * count; z < length; ++z) into[z] = into[length + z] = T{0};
     }
     std::fill_n(into, (axes[1].length - 2 * axes[1].count) * length, T{0});
