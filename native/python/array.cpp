@@ -25,15 +25,15 @@ constexpr std::uint64_t kWithGil = std::uint64_t{64} * 1024;  // bytes; a longer
 static_assert(std::is_same_v<npy_intp, Py_ssize_t>);
 
 bool load_numpy() {
-    // Guarded by the GIL alone: the import lets go of it, and a thread that waited for the guard of a local static with
-    // the GIL held would wait for ever. Importing twice is harmless; an import that was interrupted is tried again.
+    // Guarded by the GIL, not by a guarded static: the import releases the GIL, and a thread that waited for the guard
+    // with the GIL held would deadlock. Importing twice is harmless, and an interrupted import is tried again.
     static bool loaded = false;
     if (!loaded) loaded = _import_array() >= 0;
     if (!loaded && !PyErr_Occurred()) PyErr_SetString(PyExc_ImportError, "NumPy could not be loaded");
     return loaded;
 }
 
-// A tuple of integers, or a single one; gives the count, -1 with an exception set.
+// A tuple of integers, or a single integer. Returns the count, or -1 with an exception set.
 int read_sizes(PyObject* from, const char* what, npy_intp* into) {
     if (!PyTuple_Check(from)) {
         PyErr_Format(PyExc_TypeError, "%s must be a tuple of integers, not %.100s", what, Py_TYPE(from)->tp_name);
@@ -41,7 +41,7 @@ int read_sizes(PyObject* from, const char* what, npy_intp* into) {
     }
     const Py_ssize_t count = PyTuple_GET_SIZE(from);
     if (count > kMaxAxes) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd entries, at most %d are possible", what, count, kMaxAxes);
+        PyErr_Format(PyExc_ValueError, "%s has %zd entries; at most %d are possible", what, count, kMaxAxes);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; ++i) {
@@ -69,18 +69,18 @@ bool element_of(PyArrayObject* array, const char* allowed, bool integers, bool f
     if (integers && has_type(array, 'i', 4)) return *element = Element::int32, true;
     if (floats && has_type(array, 'f', 4)) return *element = Element::float32, true;
     if (floats && has_type(array, 'f', 8)) return *element = Element::float64, true;
-    PyErr_Format(errors.dtype, "the operation is on elements of %s, and the tensor has %S; use Tensor.to()", allowed,
+    PyErr_Format(errors.dtype, "the operation needs elements of %s, but the tensor has %S; use Tensor.to()", allowed,
                  reinterpret_cast<PyObject*>(PyArray_DESCR(array)));
     return false;
 }
 
-// Whether every element lies at a multiple of `bytes`, as atomic access needs.
+// Whether every element lies at a multiple of `bytes`, as atomic access requires.
 bool aligned(PyArrayObject* array, std::size_t bytes) {
     std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(PyArray_DATA(array));
     for (int i = 0; i < PyArray_NDIM(array); ++i)
         if (PyArray_DIM(array, i) > 1) bits |= static_cast<std::uintptr_t>(PyArray_STRIDE(array, i));
     if (bits % bytes == 0) return true;
-    PyErr_Format(errors.layout, "elements of %zu bytes that are not aligned to that; use Tensor.clone()", bytes);
+    PyErr_Format(errors.layout, "the elements are not aligned to their %zu bytes; use Tensor.clone()", bytes);
     return false;
 }
 
@@ -94,7 +94,7 @@ bool is_number(int type) {
     return (type >= NPY_BOOL && type < NPY_OBJECT) || type == NPY_HALF;
 }
 
-// An element type: one that NumPy has built in, or one of ml_dtypes.
+// An element type: a built-in one of NumPy, or one of ml_dtypes.
 struct Number {
     PyArray_Descr* descr;
     Py_ssize_t bytes;
@@ -106,24 +106,24 @@ struct Number {
 };
 constexpr int kNamedTypes = std::size(dlpack::kNamed);
 static_assert(NPY_HALF < kFirstNamed && kFirstNamed + kNamedTypes <= 0x100);
-Number named_types[kNamedTypes];  // as far as they have been loaded
+Number named_types[kNamedTypes];  // those that have been loaded
 
 bool is_named(int type) {
     return type >= kFirstNamed && type < kFirstNamed + kNamedTypes;
 }
-// The type of ml_dtypes at a place, loaded. False with an exception set. pre: NumPy loaded.
+// Load the type of ml_dtypes with index `place`. False with an exception set. pre: NumPy is loaded.
 bool named_at(int place) {
     Number& number = named_types[place];
     if (number.descr) return true;
     auto* descr = reinterpret_cast<PyArray_Descr*>(named_dtype(dlpack::kNamed[place]));
     if (!descr) return false;
     number.set(descr);
-    // A tensor of it may have come from a process that knew the type before this one.
+    // A tensor of this type may have come from another process before this one used the type.
     const Ref table(PyImport_ImportModule("shmtensor.dtypes"));
     const Ref known(table ? PyObject_CallMethod(table.get(), "dtype_of", "O", descr) : nullptr);
     return static_cast<bool>(known);
 }
-// pre: a number type, or one of ml_dtypes that is loaded; NumPy loaded
+// pre: a number type, or a loaded type of ml_dtypes; NumPy is loaded
 const Number& number_of(int type) {
     static Number known[NPY_HALF + 1];
     if (type >= kFirstNamed) return named_types[type - kFirstNamed];
@@ -132,7 +132,7 @@ const Number& number_of(int type) {
         number.set(PyArray_DescrFromType(type));
     return number;
 }
-// A new reference, as NumPy's constructors take it.
+// A new reference, which NumPy's constructors steal.
 PyArray_Descr* descr_of(int type) {
     PyArray_Descr* descr = number_of(type).descr;
     Py_INCREF(descr);
@@ -144,7 +144,7 @@ bool is_plain(PyArray_Descr* descr) {
     return descr == number_of(type).descr || (PyArray_ISNBO(descr->byteorder) && !PyDataType_METADATA(descr));
 }
 
-// The number of an element type, as ArrayView has it; no exception is set.
+// The number of an element type, as in ArrayView::type; no exception is set.
 int number_of_type(PyArray_Descr* descr) {
     if (is_plain(descr)) return descr->type_num;
     if (!PyTypeNum_ISUSERDEF(descr->type_num)) return -1;
@@ -158,15 +158,15 @@ int number_of_type(PyArray_Descr* descr) {
 
 bool read_index(PyObject* from, npy_intp* into) {
     if (PyIndex_Check(from) && !PyBool_Check(from)) {
-        *into = PyNumber_AsSsize_t(from, nullptr);  // clipped: out of range as well
+        *into = PyNumber_AsSsize_t(from, nullptr);  // clipped, so out of range too
         if (*into != -1 || !PyErr_Occurred()) return true;
         PyErr_Clear();
     }
-    PyErr_Format(errors.argument, "index %R is not an integer; give one for each axis", from);
+    PyErr_Format(errors.argument, "index %R is not an integer; give one integer for each axis", from);
     return false;
 }
 
-// Whether several elements may be the same memory: not so when each step is beyond what all smaller ones reach.
+// Whether several elements may share memory: not if each step is larger than the extent of all smaller ones.
 bool overlaps(PyArrayObject* array) {
     std::pair<npy_intp, npy_intp> steps[kMaxAxes];  // stride, size
     int count = 0;
@@ -183,14 +183,14 @@ bool overlaps(PyArrayObject* array) {
     return false;
 }
 
-// Sizes and steps (bytes) of an array that is to be made.
+// Sizes and steps (bytes) of an array to be made.
 struct Form {
     int axes = 0;
     bool empty = false;
     npy_intp sizes[kMaxAxes], steps[kMaxAxes];
 };
 
-// False with an exception set. `strides` None: without gaps, in C order.
+// False with an exception set. `strides` None: contiguous, in C order.
 bool read_form(PyObject* shape, PyObject* strides, npy_intp item, Form* form) {
     form->axes = read_sizes(shape, "shape", form->sizes);
     if (form->axes < 0) return false;
@@ -218,7 +218,7 @@ bool read_form(PyObject* shape, PyObject* strides, npy_intp item, Form* form) {
     return true;
 }
 
-// Whether an array of elements of `item` bytes, its first one at `offset`, touches nothing outside of [0, bytes).
+// Whether an array of elements of `item` bytes, with its first element at `offset`, stays within [0, bytes).
 bool is_within(const Form& form, npy_intp item, Py_ssize_t offset, std::uint64_t bytes) {
     if (offset < 0) return false;
     npy_intp low = 0, high = form.empty ? 0 : item;  // bytes touched, relative to offset
@@ -277,7 +277,7 @@ PyTypeObject* array_type_if_loaded() {
     PyObject* name = PyUnicode_InternFromString("numpy");
     PyObject* numpy = name ? PyImport_GetModule(name) : nullptr;
     Py_XDECREF(name);
-    // NumPy that is being imported just now has no arrays yet.
+    // While NumPy is being imported, there are no arrays yet.
     if (numpy && PyObject_HasAttrString(numpy, "ndarray") && load_numpy()) type = &PyArray_Type;
     Py_XDECREF(numpy);
     PyErr_Clear();
@@ -338,7 +338,7 @@ bool is_array(PyObject* object) {
 
 namespace {
 
-// Types of dtypes.TABLE whose number is one only: not NPY_LONGLONG, nor those of other packages.
+// Types of dtypes.TABLE with a unique number: not NPY_LONGLONG, nor types of other packages.
 bool is_known(const PyArray_Descr* descr) {
     const int type = descr->type_num;
     return ((type >= NPY_BOOL && type <= NPY_DOUBLE && type != NPY_LONGLONG && type != NPY_ULONGLONG) ||
@@ -369,7 +369,7 @@ bool is_device_array(PyObject* object) {
 
 namespace {
 
-// The dtype of an array on a device; nullptr with an exception set. CuPy has NumPy's.
+// The dtype of an array on a device; nullptr with an exception set. CuPy uses NumPy's dtypes.
 Ref device_dtype(PyObject* array) {
     Ref found(PyObject_GetAttrString(array, "dtype"));
     if (found && !PyArray_DescrCheck(found.get())) {
@@ -384,12 +384,11 @@ bool refuse_mixture(PyObject* on_device, PyObject* other, PyObject* form) {
     const Ref device(PyObject_GetAttrString(on_device, "device"));
     const Ref number(device ? PyObject_GetAttrString(device.get(), "id") : nullptr);
     if (number && name)
-        PyErr_Format(
-            errors.argument,
-            "%S of tensors on cpu (%zd axes) and on cuda:%S; all have to be on one device: move the others with "
-            "x.to('cuda:%S')",
-            name.get(), static_cast<Py_ssize_t>(PyArray_NDIM(reinterpret_cast<PyArrayObject*>(other))), number.get(),
-            number.get());
+        PyErr_Format(errors.argument,
+                     "%S of tensors on cpu (%zd axes) and on cuda:%S; all must be on one device: move the others with "
+                     "x.to('cuda:%S')",
+                     name.get(), static_cast<Py_ssize_t>(PyArray_NDIM(reinterpret_cast<PyArrayObject*>(other))),
+                     number.get(), number.get());
     return false;
 }
 
@@ -418,7 +417,7 @@ bool settle_devices(PyObject** operands, Py_ssize_t count, PyObject* form, PyObj
         if (!PyArray_Check(operands[i])) continue;
         auto* array = reinterpret_cast<PyArrayObject*>(operands[i]);
         if (PyArray_NDIM(array) > 0) return refuse_mixture(*first, operands[i], form);
-        PyObject* number = PyArray_GETITEM(array, PyArray_BYTES(array));  // as torch: it does not decide on the type
+        PyObject* number = PyArray_GETITEM(array, PyArray_BYTES(array));  // as in torch: it does not affect the type
         if (!number) return false;
         Py_SETREF(operands[i], number);
     }
@@ -524,7 +523,7 @@ namespace {
 
 PyArray_Descr* default_float = nullptr;  // nullptr: float32
 
-// The type of integers beside floating-point or complex numbers of Python: a new reference.
+// The type that integers get beside Python floats or complex numbers: a new reference.
 PyArray_Descr* default_type(bool is_complex) {
     if (is_complex) return descr_of(default_float && default_float->type_num == NPY_DOUBLE ? NPY_CDOUBLE : NPY_CFLOAT);
     if (!default_float) return descr_of(NPY_FLOAT);
@@ -536,7 +535,7 @@ bool is_of_package(PyArray_Descr* descr) {
     return descr && PyTypeNum_ISUSERDEF(descr->type_num);
 }
 
-// Python's numbers as elements of a package's type, in which NumPy would not keep it. False with an exception set.
+// Convert Python numbers to a package's element type, which NumPy would not keep. False with an exception set.
 bool convert_numbers(PyObject** operands, Py_ssize_t count, PyArray_Descr* descr) {
     for (Py_ssize_t i = 0; i < count; ++i) {
         if (PyArray_Check(operands[i]) || !(PyFloat_Check(operands[i]) || PyLong_Check(operands[i]))) continue;
@@ -555,7 +554,7 @@ bool is_integer_kind(PyObject* array) {
     return is_integer_kind(PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array)));
 }
 
-// The operand as an array of a type, of which the reference is taken. False with an exception set.
+// Convert the operand to an array of type `descr`, whose reference is stolen. False with an exception set.
 bool convert(PyObject** operand, PyArray_Descr* descr) {
     PyObject* made = PyArray_FromArray(reinterpret_cast<PyArrayObject*>(*operand), descr, NPY_ARRAY_FORCECAST);
     if (!made) return false;
@@ -563,7 +562,7 @@ bool convert(PyObject** operand, PyArray_Descr* descr) {
     return true;
 }
 
-// As `promote`, for operands among which some are on a device.
+// As `promote`, if some operands are on a device.
 [[gnu::noinline]] bool promote_on_device(Promotion rule, PyObject** operands, Py_ssize_t count) {
     Ref inexact;
     bool integers = false, has_float = rule == Promotion::floats, has_complex = false;
@@ -746,7 +745,7 @@ PyObject* array_at(PyObject* owner, const std::byte* data, int type, int axes, c
         return made;
     }
     const bool aligned = reinterpret_cast<std::uintptr_t>(data) % number.alignment == 0;
-    // With strides NumPy works the flags out; without, it takes these.
+    // With strides, NumPy computes the flags; without, it uses these.
     PyObject* array =
         PyArray_NewFromDescr(&PyArray_Type, descr_of(type), axes, sizes, strides, const_cast<std::byte*>(data),
                              order | (writable ? NPY_ARRAY_WRITEABLE : 0) | (aligned ? NPY_ARRAY_ALIGNED : 0), nullptr);
@@ -818,7 +817,7 @@ PyObject* array_over(PyObject* owner, std::byte* data, PyObject* dtype, int axes
                                            data ? strides : nullptr, data, writable ? NPY_ARRAY_WRITEABLE : 0, nullptr);
     if (!array) return nullptr;
     auto* made = reinterpret_cast<PyArrayObject*>(array);
-    if (!data) {  // NumPy gave it a byte of its own
+    if (!data) {  // NumPy allocated a byte
         if (!writable) PyArray_CLEARFLAGS(made, NPY_ARRAY_WRITEABLE);
         return array;
     }
@@ -838,7 +837,7 @@ bool element_at(PyObject* object, PyObject* index, Allowed allowed, bool writes,
     if (count == PyArray_NDIM(array))
         for (Py_ssize_t i = 0; i < count; ++i)
             if (!read_index(PyTuple_Check(index) ? PyTuple_GET_ITEM(index, i) : index, &indices[i])) return false;
-    // From here on no Python runs, so that what is checked stays true.
+    // No Python code runs from here on, so that the checks stay valid.
     if (count != PyArray_NDIM(array)) {
         PyErr_Format(errors.argument, "index %R for a tensor of %d axes; give one integer for each axis", index,
                      PyArray_NDIM(array));
@@ -883,8 +882,8 @@ bool plan_index_add(PyObject* out_object, PyObject* index_object, PyObject* sour
     for (int i = 1; matches && i < axes; ++i) matches = PyArray_DIM(source, i) == PyArray_DIM(out, i);
     if (!matches) {
         PyErr_Format(errors.argument,
-                     "%zd indices and a source whose sizes are not those of the tensor with %zd along the axis", rows,
-                     rows);
+                     "the sizes of the source must be those of the tensor, with %zd along the axis for the %zd indices",
+                     rows, rows);
         return false;
     }
     work->out = static_cast<std::byte*>(PyArray_DATA(out));
@@ -894,7 +893,7 @@ bool plan_index_add(PyObject* out_object, PyObject* index_object, PyObject* sour
     for (int i = 1; i < axes; ++i)
         if (PyArray_DIM(out, i) != 1)
             work->axes.push_back({PyArray_DIM(out, i), PyArray_STRIDE(out, i), PyArray_STRIDE(source, i)});
-    // Copied, then checked: the index may be a shared tensor that somebody is writing to.
+    // Copied, then checked: the index may be a shared tensor that another process is writing to.
     work->index.resize(static_cast<std::size_t>(rows));
     const auto* from = static_cast<const std::byte*>(PyArray_DATA(index));
     for (npy_intp r = 0; r < rows; ++r)

@@ -1,4 +1,4 @@
-// Recording of gradients: what a tensor, an operation and a pass have to do with the graph (docs/autograd.md).
+// Recording of gradients: the parts of tensors, operations and passes that belong to the graph (docs/autograd.md).
 #pragma once
 
 #include <Python.h>
@@ -11,25 +11,25 @@
 
 namespace shmtensor::autograd {
 
-// Counts in-place changes of memory, for all tensors that see it. Made when a first tensor needs one.
+// Counts in-place changes of memory, for all tensors over it. Made when the first of them needs it.
 struct Counter {
     PyObject_HEAD std::uint64_t changes;
 };
 
-// What a node keeps of an argument or a result.
+// A value that a node keeps of an argument or a result.
 struct Saved {
     static constexpr std::uint64_t packed = ~std::uint64_t{0};
     PyObject* value;        // nullptr: nothing, or released
-    std::uint64_t changes;  // of a tensor: its counter at that time; `packed`: the value is what hooks made of it
+    std::uint64_t changes;  // of a tensor: its counter at that time; `packed`: hooks made the value
 };
 
-// A node of the graph, `grad_fn` of the results. Nodes of operations have a rule; those of custom functions and of
-// views are of classes that Python defines, and run themselves.
+// A node of the graph, `grad_fn` of the results. The node of an operation has a rule. The node of a custom function or
+// a view has a class that Python defines, and runs itself.
 struct Node {
     PyObject_HEAD graph::Node core;
     PyObject* rule;    // a Rule; nullptr: none
-    Saved* saved;      // one for each value that the rule keeps; in one block with the edges
-    PyObject* extras;  // nullptr, or a dict of what few nodes have: hooks, forms of several results, a trace
+    Saved* saved;      // one for each value that the rule keeps; allocated together with the edges
+    PyObject* extras;  // nullptr, or a dict of rare attributes: hooks, forms of several results, a trace
     std::uint16_t saved_count;
 };
 
@@ -39,9 +39,9 @@ struct Accumulator {
     PyObject* leaf;
 };
 
-// What a tensor has to do with the graph; most tensors have none.
+// The part of a tensor that belongs to the graph; most tensors have none.
 struct Meta {
-    PyObject_HEAD Node* node;  // that made it; nullptr: a leaf
+    PyObject_HEAD Node* node;  // the node that made it; nullptr: a leaf
     PyObject* grad;            // nullptr: none
     PyObject* hooks;           // of a leaf: nullptr, or a dict of functions of its gradient
     PyObject* post_hooks;      // of a leaf: nullptr, or a dict of functions of the leaf, after accumulation
@@ -56,24 +56,24 @@ struct Types {
 };
 extern Types types;
 
-// Modes of this thread. They are looked at for every view.
+// Modes of this thread. Every view reads them.
 struct Modes {
     bool enabled = true, inference = false;
 };
 extern constinit thread_local Modes modes [[gnu::tls_model("initial-exec")]];
-// What recorded operations of this thread do with the tensors that they keep: a pair of functions; nullptr: keep them.
+// A pair of functions that recorded operations of this thread apply to the tensors that they keep; nullptr: none.
 extern constinit thread_local PyObject* packing [[gnu::tls_model("initial-exec")]];
 
 inline Meta* meta_of(PyObject* tensor) {
     return reinterpret_cast<Meta*>(slot(tensor, tensors.meta));
 }
-bool needs_gradient(PyObject* tensor);  // for a tensor that has a Meta, or is a view
+bool needs_gradient(PyObject* tensor);  // pre: the tensor has a Meta, or is a view
 inline bool requires_grad(PyObject* tensor) {
     return (slot(tensor, tensors.meta) || slot(tensor, tensors.base)) && needs_gradient(tensor);
 }
 // The Meta of a tensor, made if there is none: borrowed. nullptr with an exception set.
 Meta* need_meta(PyObject* tensor);
-// The node and output from which a tensor comes, with a reference to the node, or none. False with an exception set.
+// The node and output that made a tensor, with a reference to the node, or no node. False with an exception set.
 bool edge_of(PyObject* tensor, graph::Edge* edge);
 inline PyObject* object_of(graph::Node* node) {
     return reinterpret_cast<PyObject*>(reinterpret_cast<char*>(node) - offsetof(Node, core));
@@ -82,7 +82,7 @@ inline Node& node_of(graph::Node& node) {
     return *reinterpret_cast<Node*>(object_of(&node));
 }
 
-// Where the counter of a tensor is: its own, or else that of its storage.
+// The slot of a tensor's counter: its own, or else that of its storage.
 inline PyObject*& counter_place(PyObject* tensor) {
     PyObject* storage = slot(tensor, tensors.storage_of);
     const bool own = slot(tensor, tensors.counter) || !storage || storage == Py_None;
@@ -97,20 +97,20 @@ Counter* need_counter(PyObject* tensor);
 
 // A node without edges, of a class; a new reference. nullptr with an exception set.
 Node* make_node(PyTypeObject* type);
-// Room for edges and what is kept, all empty. False with an exception set.
+// Allocates empty edges and saved values. False with an exception set.
 bool make_room(Node& node, std::uint32_t edges, std::uint16_t saved);
-// Lets go of what a node keeps.
+// Releases the values that a node keeps.
 void release(Node& node);
-// Makes a tensor an output of a node, in place of what it was. False with an exception set.
+// Makes a tensor an output of a node, instead of its former one. False with an exception set.
 bool become_output(PyObject* tensor, Node& node, std::uint32_t output);
-// A tensor of the same memory that has nothing to do with the graph, but counts the same changes. A new reference.
+// A tensor over the same memory, with the same counter, that is not part of the graph. A new reference.
 PyObject* detached(PyObject* tensor);
-// Lets go of an object later, if a node is being dropped: graphs may be millions of nodes deep.
+// Releases an object; later, if a node is being dropped, since graphs may be millions of nodes deep.
 void drop_later(PyObject* owned);
 
 // A function of shmtensor.autograd.callbacks: borrowed, or nullptr with an exception set.
 PyObject* callback(const char* name);
-// Calls one with objects: a new reference, or nullptr with an exception set.
+// Calls such a function: a new reference, or nullptr with an exception set.
 template <class... Objects>
 PyObject* call_python(const char* name, Objects*... objects) {
     PyObject* function = callback(name);
@@ -119,7 +119,7 @@ PyObject* call_python(const char* name, Objects*... objects) {
     return PyObject_Vectorcall(function, arguments, sizeof...(objects), nullptr);
 }
 
-// A call of an operation that is to be recorded: its node, made before it computes.
+// A call of an operation that is recorded. Its node is made before it computes.
 class Recording {
    public:
     // The arguments of the call, as the caller gave them.
@@ -141,7 +141,7 @@ class Recording {
     Ref node_, target_;
 };
 
-// Gradients of tensors, and the modes: functions of shmtensor._native. False with an exception set.
+// Adds the functions of gradients and modes to shmtensor._native. False with an exception set.
 bool add_nodes(PyObject* module);
 bool add_rules(PyObject* module);
 bool add_passes(PyObject* module);

@@ -1,4 +1,4 @@
-// Nodes of the graph, and what tensors have to do with them.
+// Nodes of the graph, and the attributes of tensors that belong to it.
 #include <cstddef>
 #include <limits>
 #include <new>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t kLast = std::numeric_limits<std::uint64_t>::max();
 std::uint64_t next_sequence = 0;  // guarded by the GIL
 
-// Objects that are dropped when the node that is being dropped is gone.
+// Objects to drop after the node that is being dropped.
 thread_local std::vector<PyObject*> later;
 thread_local bool dropping = false;
 
@@ -125,18 +125,18 @@ PyObject* get_metadata(PyObject* object, void*) {
 }
 
 PyMethodDef node_methods[] = {
-    {"name", node_name, METH_NOARGS, "Name of the operation, as MultiplyBackward."},
+    {"name", node_name, METH_NOARGS, "Name of the operation, such as MultiplyBackward."},
     {"register_hook", register_hook, METH_O,
-     "Call hook(gradients of inputs, gradients of outputs) after it has run; what that returns replaces the first."},
+     "Call hook(gradients of inputs, gradients of outputs) after the node has run; its result replaces the former."},
     {"register_prehook", register_prehook, METH_O,
-     "Call hook(gradients of outputs) before it runs; what that returns replaces them."},
+     "Call hook(gradients of outputs) before the node runs; its result replaces them."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef node_attributes[] = {
-    {"metadata", get_metadata, nullptr, "A dict for whatever a user wants to keep here.", nullptr},
+    {"metadata", get_metadata, nullptr, "A dict for the user's own data.", nullptr},
     {"previous_functions", next_functions, nullptr, "The old name of next_functions.", nullptr},
     {"next_functions", next_functions, nullptr,
-     "(node, output) of each input: what made it; (None, 0) where no gradient is needed.", nullptr},
+     "(node, output) that made each input; (None, 0) where no gradient is needed.", nullptr},
     {"_extras", get_extras, nullptr, nullptr, nullptr},
     {"_rule", get_rule, nullptr, nullptr, nullptr},
     {"_sequence_nr", get_sequence, nullptr, nullptr, nullptr},
@@ -155,7 +155,7 @@ PyType_Slot node_slots[] = {
 PyType_Spec node_spec = {"shmtensor._native.Node", sizeof(Node), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, node_slots};
 
-// Whether what a node keeps has no memory to speak of, as numbers, shapes and types: it stays after a pass.
+// Whether a saved value takes little memory, such as a number, shape or type: it stays after a pass.
 bool is_small(PyObject* value) {
     if (PyUnicode_Check(value)) return true;
     if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))
@@ -250,7 +250,7 @@ std::uint64_t changes_of(PyObject* tensor) {
     return counter ? reinterpret_cast<Counter*>(counter)->changes : 0;
 }
 
-// Makes the node of a view that is older than the last change of its memory. False with an exception set.
+// Renews the node of a view if it is older than the last change of its memory. False with an exception set.
 bool follow_base(PyObject* tensor) {
     PyObject* base = slot(tensor, tensors.base);
     if (!base || base == Py_None || !requires_grad(base)) return true;
@@ -272,7 +272,7 @@ int set_requires_grad(PyObject* self, PyObject* value, void*) {
     Meta* meta = need_meta(self);
     if (!meta) return -1;
     meta->requires_grad = wanted != 0;
-    // A leaf is the base of its views, for it is what their changes would change.
+    // A leaf is the base of its own views, whose changes would change the leaf.
     PyObject* base = wanted ? std::exchange(slot(self, tensors.base), nullptr) : nullptr;
     Py_XDECREF(base);
     return 0;
@@ -336,7 +336,7 @@ PyObject* set_grad_modes(PyObject*, PyObject* args) {
     modes = {enabled != 0, inference != 0};
     Py_RETURN_NONE;
 }
-// The hooks of what is kept, or None.
+// The hooks of saved tensors, or None.
 PyObject* saving_hooks(PyObject*, PyObject*) {
     return Py_NewRef(packing ? packing : Py_None);
 }
@@ -350,7 +350,7 @@ PyObject* count_change(PyObject*, PyObject* object) {
     changed(object);
     Py_RETURN_NONE;
 }
-// The storage of a tensor counts what the tensor has counted.
+// Makes the storage of a tensor use the tensor's counter.
 PyObject* share_counter(PyObject*, PyObject* object) {
     if (!require_tensor(object)) return nullptr;
     PyObject *counter = slot(object, tensors.counter), *storage = slot(object, tensors.storage_of);
@@ -358,7 +358,7 @@ PyObject* share_counter(PyObject*, PyObject* object) {
         slot(storage, tensors.storage_counter) = Py_NewRef(counter);
     Py_RETURN_NONE;
 }
-// Changes through this tensor are not those of others of the same memory.
+// Gives a tensor its own counter, separate from that of other tensors over the same memory.
 PyObject* own_counter(PyObject*, PyObject* object) {
     if (!require_tensor(object)) return nullptr;
     PyObject* old = std::exchange(slot(object, tensors.counter), types.counter->tp_alloc(types.counter, 0));
@@ -368,7 +368,7 @@ PyObject* own_counter(PyObject*, PyObject* object) {
 PyObject* detach(PyObject*, PyObject* object) {
     return require_tensor(object) ? detached(object) : nullptr;
 }
-// is_recorded(objects): whether a gradient is recorded for what is computed with them
+// is_recorded(objects): whether a gradient is recorded for an operation on them
 PyObject* is_recorded(PyObject*, PyObject* objects) {
     if (!modes.enabled || !need_tensors()) Py_RETURN_FALSE;
     const Ref held(PySequence_Tuple(objects));
@@ -379,14 +379,14 @@ PyObject* is_recorded(PyObject*, PyObject* objects) {
     }
     Py_RETURN_FALSE;
 }
-// connect(node, inputs, outputs): gives a node its edges, to what made the tensors among its inputs
+// connect(node, inputs, outputs): sets the edges of a node, to the nodes that made the tensors among its inputs
 PyObject* connect(PyObject*, PyObject* args) {
     PyObject *node, *inputs;
     unsigned int outputs = 1;
     if (!PyArg_ParseTuple(args, "OO!I", &node, &PyTuple_Type, &inputs, &outputs) || !require_node(node)) return nullptr;
     const auto count = static_cast<std::uint32_t>(PyTuple_GET_SIZE(inputs));
     Node& self = as_node(node);
-    if (self.core.edges) return PyErr_SetString(PyExc_ValueError, "the node has its edges"), nullptr;
+    if (self.core.edges) return PyErr_SetString(PyExc_ValueError, "the node already has edges"), nullptr;
     if (!need_tensors() || !make_room(self, count, 0)) return nullptr;
     self.core.output_count = outputs;
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -401,7 +401,8 @@ PyObject* connect(PyObject*, PyObject* args) {
     if (tracing != Tracing::off && !Ref(call_python("trace", node))) return nullptr;
     Py_RETURN_NONE;
 }
-// connect_as(node, other, first, tensor): gives a node the edges of another one, but the first is to what made a tensor
+// connect_as(node, other, first, tensor): gives a node the edges of another one, except that the first leads to the
+// node that made `tensor`
 PyObject* connect_as(PyObject*, PyObject* args) {
     PyObject *node, *other, *tensor;
     if (!PyArg_ParseTuple(args, "OOO", &node, &other, &tensor) || !require_node(node) || !require_node(other) ||
@@ -487,20 +488,19 @@ bool add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObj
 
 PyGetSetDef tensor_attributes[] = {
     {"requires_grad", get_requires_grad, set_requires_grad,
-     "Whether gradients are recorded of what is computed with it. A leaf may change it.\n\n"
+     "Whether operations on the tensor are recorded for gradients. It can be set for a leaf.\n\n"
      "Raises DTypeError: set for integers; GradientError: unset for the result of an operation.",
      nullptr},
     {"grad", get_grad, set_grad,
-     "The gradient that backward() has added up here, a tensor of its shape and type, or None.\n\n"
+     "The gradient that backward() has accumulated, a tensor of the same shape and type, or None.\n\n"
      "Raises InvalidArgument: set to one of another shape or type.",
      nullptr},
-    {"grad_fn", get_node, nullptr, "The node of the operation that made it; None of a leaf.", nullptr},
+    {"grad_fn", get_node, nullptr, "The node of the operation that made the tensor; None for a leaf.", nullptr},
     {"creator", get_node, nullptr, "The old name of grad_fn.", nullptr},
-    {"is_leaf", get_is_leaf, nullptr, "Whether no recorded operation made it.", nullptr},
-    {"output_nr", get_output, nullptr, "Which output of grad_fn it is.", nullptr},
-    {"retains_grad", get_retains, nullptr, "Whether it keeps its gradient though it is not a leaf.", nullptr},
-    {"_version", get_version, nullptr, "Number of in-place changes of its memory since it was first asked for.",
-     nullptr},
+    {"is_leaf", get_is_leaf, nullptr, "Whether the tensor is not the result of a recorded operation.", nullptr},
+    {"output_nr", get_output, nullptr, "The index of the tensor among the outputs of grad_fn.", nullptr},
+    {"retains_grad", get_retains, nullptr, "Whether the tensor keeps its gradient although it is not a leaf.", nullptr},
+    {"_version", get_version, nullptr, "Number of in-place changes of its memory since this was first read.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

@@ -1,4 +1,4 @@
-// Passes through the graph of recorded operations: gradients are tensors, rules are called, leaves add them up.
+// Backward passes: gradients are tensors, rules compute them, and leaves accumulate them.
 #include <algorithm>
 #include <array>
 #include <new>
@@ -25,7 +25,7 @@ bool is_tensor(PyObject* object) {
     return PyObject_TypeCheck(object, tensors.tensor);
 }
 
-// Whether nobody else can see the memory of a gradient, so that it may be written to or kept.
+// Whether no other object refers to the memory of a gradient, so that it may be written to or kept.
 bool is_own(PyObject* gradient) {
     if (Py_REFCNT(gradient) != 1 || Py_TYPE(gradient) != tensors.tensor) return false;
     PyObject *array = slot(gradient, tensors.array), *storage = slot(gradient, tensors.storage_of);
@@ -60,7 +60,7 @@ Ref tuple_of(const Gradient* gradients, std::uint32_t count) {
     return made;
 }
 
-// Puts objects in the place of gradients; None is none. False with an exception set.
+// Replaces gradients by objects; None: no gradient. False with an exception set.
 bool replace(Gradient* gradients, PyObject* by, std::uint32_t count) {
     const Ref held(by ? PySequence_Tuple(by) : nullptr);
     if (!held || PyTuple_GET_SIZE(held.get()) != static_cast<Py_ssize_t>(count)) {
@@ -104,15 +104,15 @@ bool Evaluator::add(Gradient& sum, Gradient more) {
     return true;
 }
 
-// Leaves whose gradients are being added up, and by which thread. Guarded by the GIL, which NumPy lets go while it
-// adds.
+// Leaves whose gradients are being accumulated, and the threads that do it. Guarded by the GIL, which NumPy releases
+// while it adds.
 struct Adding {
     const Meta* leaf;
     unsigned long thread;
 };
 std::vector<Adding> adding;
 
-// One thread at a time adds to the gradient of a leaf. A thread that comes to it again, by a hook, goes on.
+// One thread at a time adds to the gradient of a leaf. It may do so recursively, from a hook.
 class Turn {
    public:
     explicit Turn(const Meta* leaf) : mine_{leaf, PyThread_get_thread_ident()} {
@@ -135,7 +135,7 @@ class Turn {
     Adding mine_;
 };
 
-// Adds a gradient to that of a leaf: the first one is taken, or copied where others can see its memory.
+// Adds a gradient to that of a leaf. The first one is kept, or copied if other objects refer to its memory.
 bool Evaluator::accumulate(PyObject* leaf, Ref gradient) {
     Meta* meta = need_meta(leaf);
     if (!meta || !add_to(leaf, *meta, std::move(gradient))) return false;
@@ -168,7 +168,7 @@ bool Evaluator::add_to(PyObject* leaf, Meta& meta, Ref gradient) {
     return true;
 }
 
-// A gradient as the input of an edge needs it: of its shape and type. Takes it; nullptr with an exception set.
+// A gradient with the shape and type of an edge's input. Steals `owned`; nullptr with an exception set.
 PyObject* fitted(PyObject* owned, const graph::Edge& edge, PyObject* name) {
     const Ref gradient(owned);
     auto* form = static_cast<PyObject*>(const_cast<void*>(edge.form));
@@ -189,7 +189,7 @@ bool has_complex(PyObject* values) {
     return false;
 }
 
-// What hooks give for what they made of a value, asked for once in a run of a node: by its number in `unpacked`.
+// The value that hooks unpack, once in a run of a node; kept in `unpacked` by its number.
 Ref unpack(const Node& node, std::uint16_t number, std::vector<Ref>& unpacked) {
     if (unpacked.empty()) unpacked.resize(node.saved_count);
     if (!unpacked[number]) {
@@ -199,7 +199,7 @@ Ref unpack(const Node& node, std::uint16_t number, std::vector<Ref>& unpacked) {
     return Ref::to(unpacked[number].get());
 }
 
-// A value that a node has kept, as its rule gets it: a new reference, or nullptr with an exception set.
+// A saved value, as passed to the rule: a new reference, or nullptr with an exception set.
 Ref kept_value(Node& node, const Rule& rule, std::uint16_t number, std::vector<Ref>& unpacked) {
     const Saved& saved = node.saved[number];
     if (!saved.value) {
@@ -230,7 +230,7 @@ Ref kept_value(Node& node, const Rule& rule, std::uint16_t number, std::vector<R
     return PyComplex_Check(value.get()) ? Ref(call_python("conjugate", value.get())) : std::move(value);
 }
 
-// Calls a function of a rule, and puts what it returns to the inputs. False with an exception set.
+// Calls a function of a rule, and stores the gradients that it returns in `inputs`. False with an exception set.
 bool Evaluator::call(const Part& part, Node& node, PyObject* gradient, Gradient* inputs, std::vector<Ref>& unpacked) {
     const Rule& rule = *reinterpret_cast<Rule*>(node.rule);
     std::vector<Ref> held;
@@ -277,7 +277,8 @@ bool Evaluator::call(const Part& part, Node& node, PyObject* gradient, Gradient*
     return true;
 }
 
-// Gradients of several results in a tuple, with zeros where none came; `forms`: (shape, dtype) or None for each result.
+// A tuple of the gradients of several results, with zeros for missing ones; `forms`: (shape, dtype) or None for each
+// result.
 Ref fill_with_zeros(PyObject* gradients, PyObject* forms) {
     const Py_ssize_t count = PyTuple_GET_SIZE(gradients);
     Ref made(PyTuple_New(count));
@@ -376,7 +377,7 @@ struct Running {
 };
 std::vector<Running> running;  // guarded by the GIL
 
-// backward(roots, keep, create, targets): the gradients of the targets; without targets leaves add theirs up
+// backward(roots, keep, create, targets): the gradients of the targets; without targets, leaves accumulate theirs
 PyObject* backward(PyObject*, PyObject* args) {
     PyObject *roots, *targets;
     int keep = 0, create = 0;
@@ -422,7 +423,7 @@ PyObject* backward(PyObject*, PyObject* args) {
     return found.release();
 }
 
-// run_node(node, gradients): the gradients of its inputs, of those of its outputs; it keeps what it needs for that
+// run_node(node, gradients): the gradients of its inputs from those of its outputs; the node keeps its saved values
 PyObject* run_one(PyObject*, PyObject* args) {
     PyObject *object, *gradients;
     if (!PyArg_ParseTuple(args, "O!O!", types.node, &object, &PyTuple_Type, &gradients)) return nullptr;
@@ -446,7 +447,7 @@ PyObject* release_one(PyObject*, PyObject* object) {
     Py_RETURN_NONE;
 }
 
-// In the child of a fork: what other threads went through is half done.
+// In the child of a fork: passes of other threads stopped halfway.
 PyObject* interrupt_passes(PyObject*, PyObject*) {
     const unsigned long self = PyThread_get_thread_ident();
     for (const Running& one : running)
@@ -464,7 +465,7 @@ PyObject* with_zeros(PyObject*, PyObject* args) {
     return fill_with_zeros(gradients, forms).release();
 }
 
-// set_tracing(mode): the mode before
+// set_tracing(mode): returns the former mode
 PyObject* set_tracing(PyObject*, PyObject* wanted) {
     const long value = PyLong_AsLong(wanted);
     if (value < 0 || value > 2) return PyErr_Occurred() ? nullptr : (PyErr_BadArgument(), nullptr);

@@ -1,4 +1,4 @@
-// Gradient rules of operations, and the recording of a call: which values a rule keeps.
+// Gradient rules of operations, and the recording of a call with the values that its rule needs.
 #include <utility>
 #include <vector>
 
@@ -14,8 +14,7 @@ PyObject* as_object(void* object) {
     return static_cast<PyObject*>(object);
 }
 
-// -------------------------------------------------------------------------------------- a Rule, made by
-// _tensor/rules.py
+// -------------------------------------------------------------------------------------- a Rule, from _tensor/rules.py
 
 bool read_slots(PyObject* from, std::vector<std::uint16_t>* into) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(from); ++i) {
@@ -101,7 +100,7 @@ PyType_Spec rule_spec = {"shmtensor._native.Rule", sizeof(Rule), 0, Py_TPFLAGS_D
 
 // ----------------------------------------------------------------------------------------------------------- recording
 
-// The argument that is given by the name of a parameter, or by torch's: borrowed; nullptr: there is none.
+// The argument that is passed by the name of a parameter, or by torch's name: borrowed; nullptr: there is none.
 PyObject* named_argument(const Rule& rule, const Recording::Arguments& call, int parameter) {
     PyObject* wanted = PyTuple_GET_ITEM(rule.parameters, parameter);
     const Py_ssize_t named = call.keywords ? PyTuple_GET_SIZE(call.keywords) : 0;
@@ -114,8 +113,8 @@ PyObject* named_argument(const Rule& rule, const Recording::Arguments& call, int
     return nullptr;
 }
 
-// The argument for a parameter: borrowed, from the call or from `rest`. nullptr without an exception: it was not given,
-// and has no default.
+// The argument for a parameter: borrowed, from the call or from `rest`. nullptr without an exception: it was not
+// passed, and has no default.
 PyObject* argument_of(const Rule& rule, const Recording::Arguments& call, int parameter, Ref& rest) {
     if (parameter == rule.rest) {
         if (rest) return rest.get();
@@ -138,7 +137,7 @@ bool is_tensor(PyObject* object) {
     return PyObject_TypeCheck(object, tensors.tensor);
 }
 
-// An edge to a tensor, if that needs a gradient. False with an exception set.
+// An edge to a tensor, if the tensor needs a gradient. False with an exception set.
 bool connect_input(PyObject* input, graph::Edge* edge) {
     if (!is_tensor(input) || !requires_grad(input)) return true;
     const Ref array(live_array(input));
@@ -147,13 +146,13 @@ bool connect_input(PyObject* input, graph::Edge* edge) {
     return edge->form != nullptr;
 }
 
-// What a node keeps of a tensor: itself, whose changes count from now on. False with an exception set.
+// Saves a tensor in a node, and counts its changes from now on. False with an exception set.
 bool save(PyObject* value, Saved* saved) {
     saved->value = Py_NewRef(value);
     return changes_of_all(value, &saved->changes);
 }
 
-// What a node keeps of several results: a tuple. A new reference, or nullptr with an exception set.
+// A tuple of several results, detached, for a node to keep. A new reference, or nullptr with an exception set.
 PyObject* detached_each(PyObject* results) {
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(results);
     Ref made(PyTuple_New(count));
@@ -173,7 +172,8 @@ bool is_needed(const Rule& rule, const Part& part, const Node& node) {
     return false;
 }
 
-// A copy of what a node keeps, where that is the tensor which the operation is about to change. False: an exception.
+// Replaces a saved value by a copy if it is the tensor that the operation is about to change. False with an exception
+// set.
 bool keep_original(PyObject* target, Saved* saved) {
     if (saved->value != target) return true;
     const Ref array(live_array(target)), copy(array ? copy_of(array.get()) : nullptr);
@@ -188,8 +188,8 @@ bool keep_original(PyObject* target, Saved* saved) {
     return counter != nullptr;
 }
 
-// Gives what a node keeps to the hooks of this thread. What the operation has changed since stays: it is an error of
-// the pass. False with an exception set.
+// Passes the saved tensors of a node to the hooks of this thread. A tensor that the operation has changed since is not
+// passed: the backward pass reports it as an error. False with an exception set.
 bool pack_all(Node& node) {
     for (std::uint16_t i = 0; i < node.saved_count; ++i) {
         Saved& saved = node.saved[i];

@@ -1,4 +1,4 @@
-// A gradient rule as C++ sees it: which values of a call it keeps, and which functions compute gradients of them.
+// A gradient rule in C++: the values of a call that it keeps, and the functions that compute gradients from them.
 #pragma once
 
 #include <Python.h>
@@ -10,7 +10,7 @@
 
 namespace shmtensor::autograd {
 
-// What a function of a rule is called with. The numbers are those of _tensor/rules.py.
+// An argument of a function of a rule. The numbers are those of _tensor/rules.py.
 struct Value {
     enum Kind : std::uint8_t { gradient = 0, result = 1, argument = 2, shape = 3, type = 4 } kind;
     std::uint16_t parameter;
@@ -19,8 +19,8 @@ struct Value {
 // A function that computes the gradients of one input, or of several.
 struct Part {
     PyObject* function;
-    std::vector<std::uint16_t> inputs;  // by their place in Rule::inputs
-    std::vector<std::uint16_t> values;  // by their place in Rule::values
+    std::vector<std::uint16_t> inputs;  // by their index in Rule::inputs
+    std::vector<std::uint16_t> values;  // by their index in Rule::values
     bool several;                       // it returns one gradient for each input
 };
 
@@ -35,7 +35,7 @@ struct Rule {
     int rest;        // the parameter that takes all other positional arguments, or -1
     int sequence;    // the input that is a list of tensors, or -1: a parameter
 
-    // The edges of a node that belong to an input, which are several for the list of tensors.
+    // An input has the edges [first_edge(), last_edge()) of a node: several if it is the list of tensors.
     std::uint32_t first_edge(std::uint16_t input, const Node& node) const {
         std::uint32_t at = 0;
         for (std::uint16_t i = 0; i < input; ++i) at += count(i, node);
@@ -52,13 +52,13 @@ struct Rule {
     }
 };
 
-// Whether operations record where they were called, for errors of their gradients; and whether NaN is one.
+// calls: operations record where they were called, for errors of their gradients. numbers: NaN is such an error, too.
 enum class Tracing : std::uint8_t { off, calls, numbers };
 extern Tracing tracing;
 
 // Changes of a tensor, or of all tensors in a tuple, since their counters were made. False with an exception set.
 bool changes_of_all(PyObject* value, std::uint64_t* changes);
-// Whether a tensor is of a type that has gradients.
+// Whether the tensor's type can have gradients.
 bool makes_gradients(PyObject* tensor);
 
 }  // namespace shmtensor::autograd

@@ -1,18 +1,18 @@
 // The body of a message:
 //
-//   body     = 1 value                             what needs no pickle
+//   body     = 1 value                             a value that needs no pickle
 //            | 2 count buffer* length stream       a pickle and its out-of-band buffers
 //   buffer   = 0 length bytes                      read-only
 //            | 1 length bytes                      writable
 //            | 2 block                             all of a block of shared memory
-//            | 3 block                             the same, made for this message: a copy of what was writable or not
-//   value    = tag ...                             one byte, see Tag; + 0x80: referred to further on
+//            | 3 block                             the same, a copy made for this message
+//   value    = tag ...                             one byte, see Tag; + 0x80: a later reference names it
 //   array    = type form size*                     type: as in ArrayView; form: axes in bits 0-5, bits 6 and 7 by tag;
-//                                                  what has 64 axes is pickled
+//                                                  arrays with 64 axes are pickled
 //
-// Numbers (counts, lengths, sizes, numbers of blocks, offsets) are LEB128; all else is little endian, without padding.
-// A reference names an earlier value by the offset of its tag in the body. A reader believes nothing: each length and
-// number is checked before it is used, so that a damaged body is an error and no more.
+// Numbers (counts, lengths, sizes, numbers of blocks, offsets) are LEB128; other fields are little endian, without
+// padding. A reference names an earlier value by the offset of its tag in the body. A reader checks each length and
+// number before use, so that a damaged body causes only an error.
 #pragma once
 
 #include <bit>
@@ -52,9 +52,9 @@ enum class Tag : std::uint8_t {
 constexpr std::uint8_t kReferred = 0x80;
 constexpr std::uint8_t kBit6 = 0x40, kBit7 = 0x80, kAxes = 0x3f;
 
-constexpr int kDepth = 32;  // containers in containers; deeper ones are pickled
+constexpr int kDepth = 32;  // levels of nested containers; deeper ones are pickled
 
-// A function of shmtensor.ipc.codec, looked up when it is needed first.
+// A function of shmtensor.ipc.codec, looked up at first use.
 PyObject* python_part(PyObject** known, const char* name);
 
 }  // namespace shmtensor::codec

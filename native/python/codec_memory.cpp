@@ -92,7 +92,7 @@ PyObject* take_wrapper(Block*& block) {
     } catch (const std::bad_alloc&) {
         PyErr_NoMemory();
     }
-    taken->client->release(taken);  // no wrapper will
+    taken->client->release(taken);  // no wrapper releases it
     return nullptr;
 }
 

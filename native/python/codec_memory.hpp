@@ -1,4 +1,4 @@
-// What the codec and tensors need of clients and blocks, in terms of CPython's API: failures are exceptions set.
+// Access to clients and blocks for the codec and tensors, in terms of CPython's API: a failure sets an exception.
 #pragma once
 
 #include <Python.h>
@@ -9,19 +9,20 @@
 
 namespace shmtensor {
 
-extern PyTypeObject* block_type;  // _native.Block; known from load_block_types() on
+extern PyTypeObject* block_type;  // _native.Block; set by load_block_types()
 extern PyTypeObject* view_type;   // _native.View
 void load_block_types();
 
-Client* client_of(PyObject* client);  // nullptr: it is no _native.Client, or may not be used
+Client* client_of(PyObject* client);  // nullptr: it is not a _native.Client, or may not be used
 Block* block_of(PyObject* block);     // pre: exactly a block_type
-// Every block that this process makes comes from here. May run any Python. A pointer, so that sampling costs nothing
-// while it is off.
+// Allocates every block of this process. May run arbitrary Python code. A pointer, so that sampling costs nothing while
+// it is off.
 extern bool (*allocate_block)(PyObject* client, std::uint64_t bytes, Block** block, int device);
-// From now on call note(group id, segment, index, generation) after every n-th block is made; an exception of it fails
-// the allocation. 0 ends that.
+// From now on, call note(group id, segment, index, generation) after every n-th allocation; if it raises, the
+// allocation fails. 0 ends this.
 void sample_blocks(std::uint32_t every, PyObject* note);
-// The wrapper of a block, a new reference. One that is made for it takes over the user, and `block` becomes nullptr.
+// The wrapper of a block, a new reference. A wrapper that is made here takes over the user, and `block` becomes
+// nullptr.
 PyObject* take_wrapper(Block*& block);
 
 }  // namespace shmtensor

@@ -1,4 +1,4 @@
-// A body and blocks become a value.
+// Decoding: from a body and blocks to a value.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -73,7 +73,7 @@ class Decoder {
         }
         return damaged(), false;
     }
-    // A count of things that take `each` bytes at least.
+    // A count of items of at least `each` bytes.
     bool count(std::uint64_t* into, std::size_t each) {
         if (!number(into)) return false;
         return *into <= left() / each || (damaged(), false);
@@ -216,7 +216,7 @@ class Decoder {
             if (!item) return nullptr;
             if (PyDict_SetItem(made.get(), key.get(), item.get()) < 0) {
                 if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
-                PyErr_Clear();  // no such thing was a key
+                PyErr_Clear();  // a valid body has no such key
                 return damaged();
             }
         }
@@ -342,7 +342,7 @@ class Decoder {
             const nb::object sealed = view_of(base, true, &at);
             return array_at(sealed.ptr(), at, form.type, form.axes, form.sizes, nullptr, form.bits & kBit6, false);
         }
-        // NumPy would let the array be made writable again if its base can be written.
+        // NumPy would allow the array to be made writable again if its base is writable.
         const Ref common(block && common_ ? memory_of(base, true) : nullptr);
         if (block && common_ && !common) return nullptr;
         return array_at(common ? common.get() : base, data, form.type, form.axes, form.sizes, nullptr,
@@ -374,7 +374,8 @@ class Decoder {
         if (!byte(&kind)) return nullptr;
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
-            PyObject* all = kind == kShared ? wrapper(&block) : host_wrapper(&block);  // an object's may be on a device
+            PyObject* all =
+                kind == kShared ? wrapper(&block) : host_wrapper(&block);  // a pickled object's may be on a GPU
             return all ? memory_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();
@@ -388,7 +389,7 @@ class Decoder {
     const bool common_, sealed_;
     PyObject* few_[8] = {};
     std::unique_ptr<PyObject*[]> many_;
-    PyObject** wrappers_ = nullptr;                              // by number; nullptr until named first
+    PyObject** wrappers_ = nullptr;                              // by number; nullptr until first named
     std::vector<std::pair<std::uint64_t, PyObject*>> referred_;  // (offset, value), ascending; nullptr: not made yet
 };
 

@@ -1,4 +1,4 @@
-// A value becomes a body and blocks.
+// Encoding: from a value to a body and blocks.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -36,7 +36,7 @@ class Writer {
     std::size_t size() const { return static_cast<std::size_t>(at_ - body_.data()); }
     std::byte& operator[](std::size_t offset) { return body_[offset]; }
 
-    // pre of all that follow: room() for it
+    // The writing functions below require room() for what they write.
     void room(std::size_t bytes) {
         if (static_cast<std::size_t>(end_ - at_) < bytes) [[unlikely]]
             grow(bytes);
@@ -71,7 +71,7 @@ class Writer {
     std::byte *at_, *end_;
 };
 
-// Values that have been written, by identity. Keeps them alive, so that no other takes their address.
+// Values that have been written, by identity. Keeps them alive, so that no other value gets the same address.
 class Seen {
    public:
     struct Entry {
@@ -82,7 +82,7 @@ class Seen {
     Seen(const Seen&) = delete;
     ~Seen() { clear(); }
 
-    // The entry of an object; a new one has no key yet, and gets one by add().
+    // The entry of an object; a new one has no key until add().
     Entry& find(PyObject* object) {
         if (!table_) start();
         std::size_t at = place(object);
@@ -127,7 +127,7 @@ class Seen {
     }
     Entry few_[32];
     std::unique_ptr<Entry[]> large_;
-    Entry* table_ = nullptr;  // nullptr: nothing in it, and `few_` not cleared yet
+    Entry* table_ = nullptr;  // nullptr: empty, and `few_` is not cleared yet
     std::size_t mask_ = 0, count_ = 0;
     int shift_ = 0;
 };
@@ -152,10 +152,11 @@ class Encoder {
         Written result = write(value, Py_REFCNT(value) == 1, kDepth);
         if (result == Written::needs_pickle && (form_ & kRefusePickle)) {
             if (!PyErr_Occurred())
-                PyErr_SetString(errors.dtype,
-                                "the value contains more than tensors and ndarrays of numbers, None, bool, int below "
-                                "2**63, float, complex, str, bytes, and tuples, lists and dicts of these: it needs "
-                                "pickle, which a channel takes if both ends have pickle=True");
+                PyErr_SetString(
+                    errors.dtype,
+                    "the value contains other objects than tensors and ndarrays of numbers, None, bool, int below "
+                    "2**63, float, complex, str, bytes, and tuples, lists and dicts of these: it needs "
+                    "pickle, which a channel accepts if both ends have pickle=True");
             return false;
         }
         if (result == Written::needs_pickle) {
@@ -171,7 +172,7 @@ class Encoder {
     }
 
    private:
-    // `once`: no other reference to the value can turn up, so that it need not be remembered.
+    // `once`: there is no other reference to the value, so that it need not be remembered.
     Written write(PyObject* v, bool once, int depth) {
         PyTypeObject* const type = Py_TYPE(v);
         out_.room(32);
@@ -224,7 +225,7 @@ class Encoder {
         return Written::needs_pickle;
     }
 
-    // A member of a container, which may let go of it while Python runs.
+    // A member of a container, which may release it while Python code runs.
     Written member(PyObject* v, int depth) {
         const bool once = Py_REFCNT(v) == 1;
         const Ref kept = Ref::to(v);
@@ -276,7 +277,7 @@ class Encoder {
         return Written::ok;
     }
 
-    // A list or dict that changes while tensors in it are moved is left to pickle, which says what it thinks of that.
+    // A list or dict that changes while its tensors are moved is left to pickle, which reports the error.
     Written list(PyObject* v, int depth) {
         const Py_ssize_t count = PyList_GET_SIZE(v);
         out_.tag(Tag::list);
@@ -351,7 +352,7 @@ class Encoder {
                 for (int i = 0; strided && i < view.axes; ++i) out_.zigzag(view.strides[i]);
                 return Written::ok;
             }
-            // Memory that is lent, or private: the storage says how receivers get it.
+            // Lent or private memory: the storage determines how receivers get it.
             if (moved || (base && Py_TYPE(base) == view_type)) return Written::needs_pickle;
             if (!Ref(PyObject_CallMethodNoArgs(t, tensors.share_memory_))) return Written::failed;
         }
@@ -366,8 +367,8 @@ class Encoder {
         return Written::failed;
     }
 
-    // A tensor whose array lies on a device, if it does. Its stream goes on: the message names the point that it must
-    // have passed before the receiver's reads.
+    // A tensor whose array may lie on a device. Its stream is not stopped: the message names the point that the stream
+    // must reach before the receiver reads.
     Written on_device(PyObject* t, Ref held, bool moved) {
         PyObject* function = python_part(&python_describe, "describe_device");
         if (!function) return Written::failed;
@@ -405,10 +406,10 @@ class Encoder {
         return PyErr_Occurred() ? Written::failed : Written::ok;
     }
 
-    // Whether a form says what it is; what has more axes is pickled.
+    // Whether a form can describe the array; an array with more axes is pickled.
     static bool is_plain(const ArrayView& view) { return view.type >= 0 && view.axes <= kAxes; }
 
-    // pre: plain. Makes room for what follows it as well.
+    // Writes type and form, and makes room for what follows as well. pre: plain.
     void shape(const ArrayView& view, int form) {
         out_.room(4 + kLongestNumber * (2 + 2 * static_cast<std::size_t>(view.axes)));
         out_.byte(static_cast<std::uint8_t>(view.type));
@@ -423,7 +424,7 @@ class Encoder {
         Block* block = nullptr;
         if (bytes > kInlineBytes) {
             if (!fresh(bytes, &block)) return Written::failed;
-            view = view_array(v);  // whoever ran meanwhile may have reshaped it
+            view = view_array(v);  // Python code that ran meanwhile may have reshaped it
             if (!is_plain(view) || view.bytes != bytes) return Written::needs_pickle;
         }
         out_.tag(block ? Tag::array : Tag::small_array);
@@ -460,7 +461,7 @@ class Encoder {
     void add(Block* block) {
         encoded_.blocks.push_back(block);
         if (!block->segment->is_ring())
-            encoded_.bytes += block->bytes;  // a queue's memory is its own, not the message's
+            encoded_.bytes += block->bytes;  // the memory of a queue does not count for the message
         block->message = message_;
         block->number = static_cast<std::uint32_t>(encoded_.blocks.size() - 1);
     }
@@ -503,7 +504,7 @@ class Encoder {
         const Py_buffer* view = PyPickleBuffer_GetBuffer(pickle_buffer);
         if (!view) return false;
         if (!PyBuffer_IsContiguous(view, 'A')) {
-            PyErr_SetString(PyExc_BufferError, "a PickleBuffer over memory with gaps cannot be sent; make a copy");
+            PyErr_SetString(PyExc_BufferError, "a PickleBuffer over non-contiguous memory cannot be sent; make a copy");
             return false;
         }
         const auto length = static_cast<std::uint64_t>(view->len);
@@ -534,8 +535,8 @@ class Encoder {
     EncodedValue& encoded_;
     Writer out_;
     Seen seen_;
-    std::uint64_t message_ = ++last_message;  // what the blocks of this message are marked with
-    PyTypeObject *arrays_, *tensors_;         // nullptr: nobody has any yet
+    std::uint64_t message_ = ++last_message;  // the mark of this message's blocks
+    PyTypeObject *arrays_, *tensors_;         // nullptr: not imported yet, so there are none
     Ref held_;
     Client* client_ = nullptr;
 };

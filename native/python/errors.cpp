@@ -17,20 +17,18 @@ constexpr const char* kTruncated =
     "a shared-memory object is shorter than when it was created: a program truncated it, and its content is lost. Use "
     "the strategy file_descriptor, whose memory cannot be truncated";
 
-// What kept a fork from being registered, and what to do.
+// Why a fork could not be registered, and what to do.
 const char* why_not_registered(int error) {
     switch (error) {
         case EMFILE:
         case ENFILE:
             return "its parent had no file descriptors left for it; raise the limit of open files (ulimit -n), or "
-                   "close "
-                   "some before forking";
+                   "close some before forking";
         case ENOMEM:
             return "there was no memory to record its holds on the blocks of its parent; release tensors before "
-                   "forking, or raise "
-                   "the limit of memory";
+                   "forking, or raise the memory limit";
         case ENOSPC:
-            return "the table of processes, or that of holds in a segment, was full; end some processes, or "
+            return "the table of processes, or the table of holds of a segment, was full; end some processes, or "
                    "release tensors before forking";
         case EBUSY:
             return "the metadata of a segment stayed locked by another process; it may be stopped: see "
@@ -61,7 +59,7 @@ bool load_errors(PyObject* module) {
         errors = {
             .block_gone = make("BlockGone", nullptr),
             .lock_busy = make("LockBusy", nullptr),
-            // May come out of a memoryview or an array as well, where no Python of ours can translate it.
+            // A memoryview or an array may raise it as well, where no Python code of ours can translate it.
             .not_held = make("NotHeld", find("ClientUnavailable")),
             .refused = make("Refused", nullptr),
             .spilled = make("Spilled", nullptr),
@@ -162,13 +160,13 @@ void raise_queue_full() {
 }
 
 void raise_queue_damaged() {
-    raise(errors.queue_damaged, "the queue's shared memory does not hold what queues write; something wrote over it");
+    raise(errors.queue_damaged, "the shared memory of the queue has invalid content; something overwrote it");
 }
 
 void raise_too_large(std::uint64_t bytes, std::size_t blocks, std::uint64_t max_bytes) {
     raise(errors.message_too_large, "a message of " + std::to_string(bytes) + " bytes and " + std::to_string(blocks) +
                                         " blocks does not fit into this queue (" +
-                                        (max_bytes ? "maxbytes " + std::to_string(max_bytes) : "no bound of bytes") +
+                                        (max_bytes ? "maxbytes " + std::to_string(max_bytes) : "no limit of bytes") +
                                         "); send it in parts");
 }
 

@@ -1,4 +1,4 @@
-// The exceptions that native code raises. The only place that says which one a refusal of the core becomes.
+// The exceptions that native code raises. This file alone maps results of the core to exceptions.
 #pragma once
 
 #include <Python.h>
@@ -12,7 +12,7 @@
 
 namespace shmtensor {
 
-// Classes, for the life of the process. load_errors() fills them in, but for queue_full.
+// Classes, for the life of the process. load_errors() sets them, except queue_full.
 struct Errors {
     // of shmtensor._native
     PyObject *block_gone, *lock_busy, *not_held, *refused, *spilled;
@@ -24,32 +24,32 @@ struct Errors {
 };
 extern Errors errors;
 
-// Makes the exceptions of `module` and finds the others. False with an exception set.
+// Creates the exceptions of `module` and finds the others. False with an exception set.
 bool load_errors(PyObject* module);
-// Importing queue takes time, so queue.Full is found when the first ring is made. False with an exception set.
+// Finds queue.Full. Called when the first ring is made, since importing queue takes time. False with an exception set.
 bool load_queue_full();
 
-// What follows throws nanobind's python_error, with an exception set.
+// The following functions throw nanobind's python_error, with an exception set.
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 [[noreturn]] void raise_os(int error);
-// AssertionError, if a check() of the core says what is wrong.
+// Raises AssertionError if a check() of the core found an error.
 inline void require_sound(const char* wrong) {
     if (wrong) raise(PyExc_AssertionError, wrong);
 }
 [[noreturn]] void raise_refused(const Refusal& refusal, const char* what);
 
-// This process may not touch shared memory, and why.
+// Sets NotHeld, with the reason why this process may not touch shared memory.
 void set_not_held(const Client& client);
 [[noreturn]] void raise_not_held(const Client& client);
 
-// What a call of a client failed with. pre: it is not ok.
+// Raises the error of a call of a client. pre: `status` is not ok.
 [[noreturn]] void raise_status(Status status, const Client& client);
 
-// What a call on a ring failed with.
+// Raise the errors of calls on a ring.
 [[noreturn]] void raise_queue_empty();
 [[noreturn]] void raise_queue_full();
 [[noreturn]] void raise_queue_damaged();
 [[noreturn]] void raise_too_large(std::uint64_t bytes, std::size_t blocks, std::uint64_t max_bytes);
-[[noreturn]] void raise_message_lost(const std::string& why);  // `why`: what became of its memory; "": truncated
+[[noreturn]] void raise_message_lost(const std::string& why);  // `why`: how its memory was lost; "": truncated
 
 }  // namespace shmtensor

@@ -28,7 +28,7 @@ void drop_all(Dropped* first) {
             first = next;
         }
         PyGILState_Release(state);
-    } catch (...) {  // the interpreter ends just now, and unwinds threads that want the GIL: see GilRelease
+    } catch (...) {  // the interpreter is ending, and unwinds threads that want the GIL: see GilRelease
         os::sleep_forever();
     }
 }

@@ -1,4 +1,4 @@
-// shmtensor._native: the core as Python sees it. What each name does is written in shmtensor/_native.pyi.
+// shmtensor._native: the Python bindings of the core. shmtensor/_native.pyi documents each name.
 #include "python/module.hpp"
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// The parts of shmtensor._native, each in a file of its own: what they add to the module. module.cpp calls them.
+// The functions that add each part of shmtensor._native, called by module.cpp. Each part has a file of its own.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// The bindings of atomics.hpp: values and orders out of Python objects, elements out of arrays (array.hpp).
+// The bindings of atomics.hpp: values and orders from Python objects, elements of arrays (array.hpp).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
@@ -15,7 +15,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::size_t kWithoutGil = 512;  // additions; fewer take less time than letting the GIL go
+constexpr std::size_t kWithoutGil = 512;  // additions; fewer take less time than releasing the GIL
 constexpr const char* kOrders[] = {"relaxed", "acquire", "release", "acq_rel", "seq_cst"};
 
 atomics::Order order_of(nb::handle name, bool (*fits)(atomics::Order) = nullptr) {
@@ -26,7 +26,7 @@ atomics::Order order_of(nb::handle name, bool (*fits)(atomics::Order) = nullptr)
                 if (!fits || fits(order)) return order;
                 break;
             }
-    PyErr_Format(errors.argument, "order %R; use \"relaxed\", %s or \"seq_cst\"", name.ptr(),
+    PyErr_Format(errors.argument, "unknown order %R; use \"relaxed\", %s or \"seq_cst\"", name.ptr(),
                  !fits                           ? "\"acquire\", \"release\", \"acq_rel\""
                  : fits(atomics::Order::acquire) ? "\"acquire\""
                                                  : "\"release\"");
@@ -35,7 +35,7 @@ atomics::Order order_of(nb::handle name, bool (*fits)(atomics::Order) = nullptr)
 
 std::int64_t whole_number(nb::handle value) {
     if (!PyIndex_Check(value.ptr())) {
-        PyErr_Format(errors.dtype, "value %R is not an integer, which the elements are", value.ptr());
+        PyErr_Format(errors.dtype, "value %R is not an integer, but the elements are integers", value.ptr());
         throw nb::python_error();
     }
     const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
@@ -72,7 +72,7 @@ Place place_of(nb::handle array, nb::handle index, Allowed allowed, bool writes)
     return place;
 }
 
-// op on the integer element: values are read before, because reading them may run Python.
+// op on the integer element. Values are read first, because that may run Python code.
 template <class Op>
 auto on_integer(nb::handle array, nb::handle index, bool writes, Op&& op) {
     const Place place = place_of(array, index, Allowed::integers, writes);
@@ -131,10 +131,10 @@ void index_add(nb::handle out, nb::handle index, nb::handle source, nb::handle a
     const bool is_whole = PyIndex_Check(alpha.ptr());
     const std::int64_t whole = is_whole ? whole_number(alpha) : 0;
     if (!plan_index_add(out.ptr(), index.ptr(), source.ptr(), &work)) throw nb::python_error();
-    // No Python may run between the plan and the work, which rests on what was checked.
+    // No Python code may run between the plan and the work, which relies on the checks of the plan.
     if (work.element == atomics::Element::int64 || work.element == atomics::Element::int32) {
         if (!is_whole) {
-            PyErr_Format(errors.dtype, "alpha %R is not an integer, which the elements are", alpha.ptr());
+            PyErr_Format(errors.dtype, "alpha %R is not an integer, but the elements are integers", alpha.ptr());
             throw nb::python_error();
         }
         work.whole = work.element == atomics::Element::int32 ? narrowed<std::int32_t>(whole) : whole;
@@ -150,7 +150,7 @@ void index_add(nb::handle out, nb::handle index, nb::handle source, nb::handle a
 }  // namespace
 
 void add_atomics(nb::module_& m) {
-    const auto any = nb::arg().none();  // None comes through, to be refused like any other wrong value
+    const auto any = nb::arg().none();  // lets None through, to be refused like any other wrong value
     m.def("atomic_load", &load, any, any, any);
     m.def("atomic_store", &store, any, any, any, any);
     m.def("atomic_exchange", &exchange, any, any, any, any);

@@ -1,4 +1,4 @@
-// The bindings of blocks and views of them: _native.Block, _native.View; and of arrays over other arrays' memory.
+// The bindings of blocks and their views, _native.Block and _native.View, and of arrays over other arrays' memory.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 
@@ -21,14 +21,14 @@ nb::object taken(PyObject* array) {
     return nb::steal(array);
 }
 
-// The memory may be somebody else's by now.
+// Refuses the buffer: the memory may belong to another process by now.
 int refuse_buffer(const Client& client, Py_buffer* buffer) {
     set_not_held(client);
     buffer->obj = nullptr;
     return -1;
 }
 
-// What only a device may touch.
+// The error for memory that only a device may touch.
 constexpr const char* kOnDevice = "the block is memory of a GPU, which the processor cannot read";
 void require_host(const Block& b) {
     if (b.segment->on_device()) raise(PyExc_BufferError, kOnDevice);
@@ -94,7 +94,7 @@ void add_block(nb::module_& m) {
              nb::arg("strides") = nb::none());
 }
 
-// A user of a block that is not its wrapper: the memory stays this process's also after the last array over it.
+// A user of a block beside its wrapper: this process keeps the memory even after the last array over it is gone.
 class PyBlockUse {
    public:
     explicit PyBlockUse(Block& block) : block_(&block) { block_->client->share(*block_); }

@@ -1,4 +1,4 @@
-// The binding of broadcast.hpp: how a Ring makes room as a broadcast does, and the readers of one.
+// The binding of broadcast.hpp: making room in a ring that is a broadcast, and its readers.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -44,8 +44,8 @@ struct PyBroadcast {
     Client& client() const { return ring.client(); }
     ClientLookup lookup(std::uint64_t deadline) const { return {ring.self, deadline}; }
 
-    // Repeats the attempt until it succeeds (ok), `when_empty` gives kDone, or the time is up. `message`: what an
-    // attempt fills; nullptr: nothing.
+    // Repeats the attempt until it succeeds (ok), `when_empty` returns kDone, or the time is up. `message`: filled by
+    // the attempt; nullptr: none.
     template <class Attempt, class WhenEmpty>
     RingStatus call(ClientLookup& lookup, std::uint64_t deadline, EncodedMessage* message, Attempt&& attempt,
                     WhenEmpty&& when_empty);
@@ -89,14 +89,14 @@ bool PyBroadcast::drop(ClientLookup& lookup, Drop which, std::uint32_t taken) {
     return call(lookup, 0, &scratch->message, attempt, give_up) == RingStatus::ok;
 }
 
-// Take out all that every reader has read.
+// Take out all messages that every reader has read.
 void PyBroadcast::drop_passed(ClientLookup& lookup) {
     while (client().may_touch() && ring.ring.size() > 0 && drop(lookup, Drop::passed)) {
     }
 }
 
-// The same as far as that needs neither waiting nor asking: nothing is raised. What stays goes when there is room to be
-// made, or a reader waits.
+// The same, without waiting or requests to the manager; raises nothing. Remaining messages are taken out when a put
+// needs room or a reader waits.
 void PyBroadcast::tidy(ClientLookup& lookup) {
     const ScratchLease scratch;
     HoldsGuard dropped(client(), {&scratch->message, 1});
@@ -104,7 +104,7 @@ void PyBroadcast::tidy(ClientLookup& lookup) {
         dropped.drop();
 }
 
-// No more goes than has to, but for what was kept for the sake of readers who have died since.
+// Drops as few messages as needed, and all that were kept only for readers that have died.
 bool PyBroadcast::make_room(ClientLookup& lookup, std::uint32_t taken) {
     bool made = false;
     while (drop(lookup, Drop::passed)) made = true;
@@ -135,8 +135,7 @@ struct PyReader {
         owner.ring.require_client();
         if (!is_mine())
             raise(errors.foreign_reader,
-                  "this reader was made by another process, which reads with it; call reader() of the broadcast in "
-                  "this one");
+                  "this reader belongs to another process; call reader() of the broadcast in this one");
     }
     void leave() {
         if (!closed && is_mine()) owner.broadcast.leave(reader);
@@ -155,27 +154,27 @@ struct PyReader {
     PyBroadcast& owner;
     Reader reader;
     bool closed = false;
-    Event event;    // the ring's, once somebody asked
-    int view = -1;  // this reader's of it; lives as long as this
+    Event event;    // of the ring, from the first watch() on
+    int view = -1;  // this reader's view of the event; lives as long as this object
 };
 
 int PyReader::watch() {
     require();
     event = event_of(owner.ring);
-    // One that the program has closed, perhaps to have something else under its number, is not ours any more.
+    // If the program has closed the view, its number may stand for another file.
     if (view < 0 || !os::view_show(view, *event))
         if (const int error = os::view_open(*event, &view)) raise_os(error);
     update_view();
     return view;
 }
 
-// After each read: the view, if somebody asked for it, is readable when there is something to read, and else not.
+// After each read: make the view, if any, readable if there are unread messages, and unreadable otherwise.
 void PyReader::update_view() {
     if (view < 0 || owner.broadcast.lag(reader) > 0) return;
     if (!os::view_clear(view, *event)) {
         view = -1;
     } else if (owner.broadcast.lag(reader) > 0) {
-        // Put in between: what its sender wrote may have been before the look.
+        // A message was put in between, and its write to the event may have come before view_clear().
         os::view_show(view, *event);
     }
 }
@@ -211,7 +210,7 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
         if (left == 0) return kDone;
         sleep_without_gil(owner.ring.self, [&] { owner.broadcast.await(self.reader, left); });
         self.require();  // a handler may have closed it
-        // Nothing came: time to see to what the dead have left unread.
+        // No message came: take out the messages that dead readers have left unread.
         if (owner.broadcast.lag(self.reader) == 0) owner.drop_passed(lookup);
         return 0;
     };

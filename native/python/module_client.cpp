@@ -44,7 +44,7 @@ void make_client(nb::pointer_and_handle<PyClient> self, const nb::object& group,
                  std::uint32_t epoch, nb::object need_segment, nb::object need_mapping, nb::object need_manager) {
     new (self.p) PyClient(group, nb::cast<Group&>(group), slot, connection, epoch, std::move(need_segment),
                           std::move(need_mapping), std::move(need_manager));
-    self.h.inc_ref();  // blocks point at it: it lives as long as the process
+    self.h.inc_ref();  // blocks point to it: it lives as long as the process
     self.p->client.wrapper = self.h.ptr();
 }
 
@@ -56,7 +56,7 @@ void add_mapped(PyClient& self, std::uint64_t id, int control, int payload, std:
 
 bool add_mapped_on_device(PyClient& self, std::uint64_t id, int control, int payload, std::uint64_t bytes, int kind,
                           bool owned, int device, std::uint64_t address) {
-    if (device < 0) throw nb::value_error("a device has a number from 0 on");
+    if (device < 0) throw nb::value_error("the number of a device must be at least 0");
     const int error = self.client.add_device_segment(id, control, payload, bytes, static_cast<SegmentKind>(kind), owned,
                                                      device, address);
     if (error == EINVAL) throw nb::value_error("the descriptor is not the metadata of the segment that was announced");
@@ -66,7 +66,7 @@ bool add_mapped_on_device(PyClient& self, std::uint64_t id, int control, int pay
 
 // -------------------------------------------------------------------------------------------------------------- blocks
 
-// What is called often takes its object as it comes: a conversion would be a look into a table.
+// Functions that are called often take the object unconverted: a conversion would cost a table lookup.
 PyClient& self_of(nb::handle object) {
     return *nb::inst_ptr<PyClient>(object);
 }

@@ -49,7 +49,7 @@ struct Bytes {
     Py_buffer view{};
 };
 
-// One block of a message that goes as bytes; shmtensor/ipc/codec.py knows it as struct "<QIIII".
+// One block of a message that is sent as bytes; in shmtensor/ipc/codec.py, struct "<QIIII".
 struct SentBlock {
     BlockName name;
     Ticket ticket;
@@ -97,7 +97,7 @@ TicketedValue pack_tickets(nb::handle client, nb::handle value) {
     nb::bytes body(encoded.body.data(), encoded.body.size());
     std::vector<SentBlock> sent;
     sent.reserve(encoded.blocks.size());
-    // Held here until all have their ticket: a failure takes those back that were made.
+    // Hold the blocks until all have their ticket; after a failure, take back the tickets that were made.
     try {
         for (const Block* block : encoded.blocks) {
             PyClient& owner = *nb::inst_ptr<PyClient>(wrapper_of(*block->client));
@@ -114,7 +114,7 @@ TicketedValue pack_tickets(nb::handle client, nb::handle value) {
     }
 }
 
-// Every ticket is redeemed, whatever becomes of one of them or of the body.
+// Redeems every ticket, even if one of them or the body fails.
 nb::object unpack_tickets(nb::handle object, nb::handle body, nb::handle list) {
     auto& self = nb::cast<PyClient&>(object);
     const Bytes bytes(body), packed(list);

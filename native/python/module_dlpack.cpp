@@ -1,4 +1,4 @@
-// Arrays in and out of DLPack capsules. What lies in one, and who calls its deleter when, stands in dlpack.hpp.
+// Export of arrays as DLPack capsules, and import from them. dlpack.hpp describes their layout and ownership.
 #include <nanobind/nanobind.h>
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ using dlpack::Layout;
 using dlpack::Managed;
 using dlpack::ManagedVersioned;
 
-constexpr const char* kOwner = "shmtensor.dlpack";  // capsule that keeps what we took, below the arrays over it
+constexpr const char* kOwner = "shmtensor.dlpack";  // capsule that owns a consumed tensor; base of the arrays over it
 
 template <class M>
 constexpr bool is_versioned = std::is_same_v<M, ManagedVersioned>;
@@ -39,7 +39,7 @@ constexpr const char* used_name_of = is_versioned<M> ? dlpack::kUsedVersionedNam
     raise(PyExc_BufferError, what);
 }
 
-// An error that is set stays so: capsules are dropped whenever that happens.
+// Keeps an exception that is set, since capsules may be dropped at any time.
 template <class M>
 void end(M* managed) {
     if (!managed->deleter) return;
@@ -49,16 +49,17 @@ void end(M* managed) {
 
 // -------------------------------------------------------------------------------------------------------------- export
 
-// What we give away: followed in memory by the sizes and the strides of its axes.
+// An exported tensor, followed in memory by the sizes and the strides of its axes.
 template <class M>
 struct Export {
     M managed;
-    PyObject* array;  // keeps the memory
+    PyObject* array;  // keeps the memory alive
 };
 
-// From whatever thread. What comes when there is no Python any more stays: the process is about to end.
+// Called from any thread. After Python has ended, the reference leaks: the process is about to end.
 void let_go(PyObject* object) {
-    if (!PyGILState_GetThisThreadState()) {  // first: without one, PyGILState_Check gives true where Python has ended
+    if (!PyGILState_GetThisThreadState()) {  // first: without a thread state, PyGILState_Check returns true after
+                                             // Python has ended
         drop_soon(object);
     } else if (PyGILState_Check()) {
         const nb::error_scope kept;
@@ -68,7 +69,7 @@ void let_go(PyObject* object) {
             const PyGILState_STATE state = PyGILState_Ensure();
             Py_DECREF(object);
             PyGILState_Release(state);
-        } catch (...) {  // the interpreter ends just now, and unwinds threads that want the GIL: see GilRelease
+        } catch (...) {  // the interpreter is ending, and unwinds threads that want the GIL: see GilRelease
             os::sleep_forever();
         }
     }
@@ -81,7 +82,7 @@ void delete_export(M* managed) {
     std::free(given);
 }
 
-// Nobody took it.
+// The destructor of a capsule: calls the deleter if the capsule was not consumed.
 template <class M>
 void drop_capsule(PyObject* capsule) {
     if (!PyCapsule_IsValid(capsule, name_of<M>)) return;
@@ -96,7 +97,7 @@ DataType type_of(const ElementKind& element) {
     if (element.kind == 0)
         for (const auto& known : dlpack::kNamed)
             if (known.bits == bits && known.is_class(element.name)) return {known.code, known.bits, 1};
-    refuse(std::string{"elements of "} + element.name + " have no type in DLPack; convert the tensor with to()");
+    refuse(std::string{"elements of "} + element.name + " have no DLPack type; convert the tensor with to()");
 }
 
 template <class M>
@@ -107,8 +108,7 @@ nb::object export_array(PyObject* array, bool copied) {
     const ArrayView view = view_array(array);
     if (!is_versioned<M> && !view.writable)
         refuse(
-            "the memory is read-only here, which a DLPack capsule before version 1 cannot say; ask for max_version=(1, "
-            "0) "
+            "the memory is read-only, which a DLPack capsule before version 1 cannot express; pass max_version=(1, 0) "
             "or newer, or export a clone()");
     const auto axes = static_cast<std::size_t>(view.axes);
     auto* given = static_cast<Export<M>*>(std::malloc(sizeof(Export<M>) + 2 * axes * sizeof(std::int64_t)));
@@ -146,7 +146,7 @@ nb::object dtype_of_type(const DataType& type) {
         return "its elements are of DLPack's type code " + std::to_string(type.code) + " with " +
                std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes";
     };
-    if (type.lanes != 1) refuse(described() + "; a tensor has elements of one lane");
+    if (type.lanes != 1) refuse(described() + "; the elements of a tensor must have one lane");
     for (const auto& kind : dlpack::kKinds) {
         const bool is_complex = kind.letter == 'c', is_bool = kind.letter == 'b';
         const int min_bits = is_complex ? 64 : kind.letter == 'f' ? 16 : 8;
@@ -164,10 +164,10 @@ nb::object dtype_of_type(const DataType& type) {
         if (!is_missing && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
         PyErr_Clear();
         refuse(std::string{"its elements are of "} + known.name +
-               (is_missing ? ", which needs the package ml_dtypes; install it, or convert them before"
+               (is_missing ? ", which needs the package ml_dtypes; install it, or convert them first"
                            : ", which this ml_dtypes lacks; install a newer one"));
     }
-    refuse(described() + ", which no tensor has; convert them before");
+    refuse(described() + ", which tensors do not support; convert them first");
 }
 
 template <class M>
@@ -175,8 +175,8 @@ void drop_owner(PyObject* owner) {
     end(static_cast<M*>(PyCapsule_GetPointer(owner, kOwner)));
 }
 
-// One of our blocks, or a view of it, that keeps [low, low + bytes), should that lie in one; invalid where the memory
-// is others'. `shift`: how far from here the same bytes are to be used. `readonly`: set where they cannot be written.
+// The block, or a view of it, that contains [low, low + bytes), if the memory is ours; else invalid. `shift`: the
+// distance from `low` to the address at which to use the bytes. `readonly`: set if they cannot be written.
 nb::object recognise(const std::byte* low, std::uint64_t bytes, bool* readonly, std::ptrdiff_t* shift) {
     Block* block = nullptr;
     bool unwritable = false;
@@ -207,17 +207,17 @@ nb::object import_capsule(PyObject* capsule, nb::handle copy, bool copies) {
                 std::to_string(managed->version.major) + "." + std::to_string(managed->version.minor);
             PyCapsule_SetName(capsule, used_name_of<M>);
             end(managed);
-            refuse("the capsule is of DLPack " + found + "; this shmtensor understands version 1 and what came before");
+            refuse("the capsule is of DLPack " + found + "; this shmtensor supports version 1 and older ones");
         }
         readonly = (managed->flags & dlpack::kReadOnly) != 0;
         if (copy.is(nb::handle(Py_False)) && (managed->flags & dlpack::kCopied))
-            refuse("copy=False was asked for, and the other library has made a copy");
+            refuse("copy=False was passed, but the other library has made a copy");
     }
     const dlpack::Tensor& tensor = managed->tensor;
     if (!dlpack::is_memory(tensor.device))
         refuse(std::string{"the data lies on "} + dlpack::name_of(tensor.device) + " (DLPack's device type " +
                std::to_string(tensor.device.type) + "), number " + std::to_string(tensor.device.number) +
-               "; tensors live in the processor's memory: copy it there first, or ask for device=\"cpu\"");
+               "; tensors must be in host memory: copy it there first, or pass device=\"cpu\"");
     const nb::object dtype = dtype_of_type(tensor.type);
     const Item item = item_of(dtype.ptr());
     Layout layout;
@@ -226,7 +226,7 @@ nb::object import_capsule(PyObject* capsule, nb::handle copy, bool copies) {
         refuse("its elements are not aligned to their " + std::to_string(item.alignment) +
                " bytes; copy it in the other library");
 
-    // From here on it is ours.
+    // From here on we own the tensor.
     const nb::object owner = nb::steal(PyCapsule_New(managed, kOwner, nullptr));
     if (!owner.is_valid() || PyCapsule_SetName(capsule, used_name_of<M>) != 0) throw nb::python_error();
     PyCapsule_SetDestructor(owner.ptr(), drop_owner<M>);
@@ -248,17 +248,17 @@ nb::object import_capsule(PyObject* capsule, nb::handle copy, bool copies) {
 
 nb::object import_any(nb::handle capsule, nb::handle copy, bool copies) {
     if (!PyCapsule_CheckExact(capsule.ptr()))
-        raise(PyExc_TypeError, std::string{"__dlpack__ gave an object of type "} + Py_TYPE(capsule.ptr())->tp_name +
-                                   "; it has to give a capsule");
+        raise(PyExc_TypeError, std::string{"__dlpack__ returned an object of type "} + Py_TYPE(capsule.ptr())->tp_name +
+                                   "; it must return a capsule");
     const char* name = PyCapsule_GetName(capsule.ptr());
     if (!name) name = "";
     if (std::strcmp(name, dlpack::kVersionedName) == 0)
         return import_capsule<ManagedVersioned>(capsule.ptr(), copy, copies);
     if (std::strcmp(name, dlpack::kName) == 0) return import_capsule<Managed>(capsule.ptr(), copy, copies);
     if (std::strcmp(name, dlpack::kUsedName) == 0 || std::strcmp(name, dlpack::kUsedVersionedName) == 0)
-        malformed("the capsule was used before; each can be used once");
-    malformed(std::string{"the capsule is called \""} + name +
-              "\"; a new one is called \"dltensor\" or \"dltensor_versioned\"");
+        malformed("the capsule was already consumed; each can be consumed once");
+    malformed(std::string{"the name of the capsule is \""} + name +
+              "\"; it must be \"dltensor\" or \"dltensor_versioned\"");
 }
 
 struct Words {
@@ -269,7 +269,7 @@ struct Words {
 };
 
 nb::object import_object(nb::handle object, nb::handle device, nb::handle copy) {
-    static Words* words = nullptr;  // not a guarded static: its making may let go of the GIL
+    static Words* words = nullptr;  // not a guarded static: its initialisation may release the GIL
     if (!words) words = new Words;
     if (PyCapsule_CheckExact(object.ptr())) return import_any(object, copy, copy.is(nb::handle(Py_True)));
     PyObject* arguments[] = {object.ptr(), words->newest, device.ptr(), copy.ptr()};
@@ -287,7 +287,7 @@ nb::object import_object(nb::handle object, nb::handle device, nb::handle copy) 
                                         Py_TYPE(object.ptr())->tp_name + "; use shmtensor.tensor(values)");
     }
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
-    // A library that is older than these arguments: it gives what it has, and the rest is up to us.
+    // The library is older than these arguments: call it without them, and convert the result here.
     PyErr_Clear();
     capsule = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words->method));
     if (!capsule.is_valid()) throw nb::python_error();

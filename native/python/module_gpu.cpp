@@ -1,5 +1,5 @@
-// The binding of timelines.hpp, _native.Timelines, with the driver's functions on the path of a message. They come
-// as addresses, so that nothing here is linked with CUDA.
+// The binding of timelines.hpp, _native.Timelines, and calls of the driver on the path of a message. The driver's
+// functions are passed as addresses, so that nothing here is linked with CUDA.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 
@@ -29,7 +29,7 @@ constexpr unsigned kWriteAfterFence = 0;     // CU_STREAM_WRITE_VALUE_DEFAULT
 constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
 constexpr int kRelaxed = 2;                  // CU_STREAM_CAPTURE_MODE_RELAXED
 
-// The driver's functions on the path of a message, by address. Each returns 0 (CUDA_SUCCESS) or why it refused.
+// The driver's functions on the path of a message. Each returns 0 (CUDA_SUCCESS) or an error code.
 struct StreamFunctions {
     int (*write)(void* stream, std::uint64_t address, std::uint64_t value, unsigned flags);  // cuStreamWriteValue64_v2
     int (*wait)(void* stream, std::uint64_t address, std::uint64_t value, unsigned flags);   // cuStreamWaitValue64_v2
@@ -40,7 +40,7 @@ struct StreamFunctions {
     int (*pop_context)(void** own);      // cuCtxPopCurrent_v2
 };
 
-// Makes a context this thread's current one, on which stream 0 is a device's, while it lives. nullptr: none is needed.
+// Makes a context current in this thread during its scope, since stream 0 belongs to a context. nullptr: not needed.
 class InContext {
    public:
     InContext(const StreamFunctions& functions, std::uintptr_t context) : functions_(functions) {
@@ -79,15 +79,15 @@ class PyTimelines {
         base_ = base;
     }
 
-    // Whether all work of `stream` is done. False also if the driver does not say.
+    // Whether all work of `stream` is done. False also if the driver refuses the query.
     bool is_idle(std::uintptr_t context, std::uintptr_t stream) const {
         require_driver();
         const InContext entered(functions_, context);
         return entered.refused() == 0 && is_idle(stream);
     }
 
-    // The next point of a line, which `stream` reaches after its work so far. 0: the stream has no work left, and all
-    // points of all lines are at least 0. Below 0: the driver refused, with -result.
+    // The next point of a line, which `stream` reaches after its work so far. 0, which every line has reached: the
+    // stream has no work left. Below 0: the driver refused, with -result.
     std::int64_t mark(std::uint32_t index, std::uintptr_t context, std::uintptr_t stream) {
         Timeline& line = checked(index);
         require_driver();
@@ -103,7 +103,7 @@ class PyTimelines {
         return -refused;
     }
 
-    // Later work of `stream` begins once a point is reached. 0, or the driver's result.
+    // Make later work of `stream` wait for a point. 0, or the driver's result.
     int wait(std::uint32_t index, std::uint64_t point, std::uintptr_t context, std::uintptr_t stream) {
         checked(index);
         require_driver();
@@ -137,7 +137,7 @@ class PyTimelines {
         const std::uint32_t index = timelines_.claim(slot, generation);
         return index == kNone ? -1 : static_cast<int>(index);
     }
-    // False: points are outstanding, or the line is not that of the client that claims here.
+    // False: points are outstanding, or the line does not belong to this object's client.
     bool give_back(std::uint32_t index) const {
         checked(index);
         return timelines_.give_back(index, slot_, generation_);
@@ -151,8 +151,8 @@ class PyTimelines {
     void require_driver() const {
         if (!functions_.write) throw nb::value_error("the timelines have not been given a driver");
     }
-    // A query is refused, and breaks it off, while any thread captures a graph, except from a thread that allows for
-    // it.
+    // While any thread captures a graph, a query is refused and breaks off the capture, unless this thread's mode is
+    // relaxed.
     bool is_idle(std::uintptr_t stream) const {
         int mode = kRelaxed;
         functions_.exchange_mode(&mode);
@@ -168,12 +168,12 @@ class PyTimelines {
     nb::object group_object_;
     Timelines timelines_;
     std::mutex marking_;
-    std::uint32_t slot_ = 0, generation_ = 0;  // of the client that claims lines; slot 0 is no client's
+    std::uint32_t slot_ = 0, generation_ = 0;  // of the client that claims lines; slot 0 is not a client
     StreamFunctions functions_{};
     std::uint64_t base_ = 0;
 };
 
-// The block of a device's memory that all of [address, address + bytes) lies in, of whichever client of this process.
+// The block of device memory that contains all of [address, address + bytes), of any client of this process.
 nb::object device_block_at(std::uintptr_t address, std::uint64_t bytes) {
     const auto* data = reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
     Block* block = nullptr;

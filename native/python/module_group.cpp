@@ -152,7 +152,7 @@ void add_slots(nb::class_<Group>& type) {
 
 // -------------------------------------------------------------------------------------------------------------- quotas
 
-// For slot 0, before pages are reserved: the limit that this would pass, and what could be had.
+// For slot 0, before pages are reserved: the limit that this would exceed, and the bytes still allowed.
 std::optional<OverQuota> charge(Group& self, std::uint64_t bytes) {
     std::uint64_t room = 0;
     const char* limit = self.charge(0, bytes, Group::Checked::group, &room);

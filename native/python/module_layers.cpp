@@ -1,5 +1,5 @@
-// The bindings of windows.hpp, channels.hpp and recurrent.hpp: arrays of float32 or float64 in C order. For all else
-// the callers compute with NumPy.
+// The bindings of windows.hpp, channels.hpp and recurrent.hpp, for arrays of float32 or float64 in C order. Each
+// function returns whether it computed; if not, the caller computes with NumPy.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -17,10 +17,9 @@ namespace {
 
 constexpr std::uint64_t kWithGil = std::uint64_t{32} * 1024;  // bytes; with more, other threads run meanwhile
 
-// ---- arguments
-// -------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------- arguments
 
-// Arrays of one type of numbers, without gaps.
+// Contiguous arrays of one type of numbers.
 class Arrays {
    public:
     bool read(PyObject* given, ArrayView* view) {
@@ -56,7 +55,7 @@ std::size_t product(const Py_ssize_t* sizes, int count) {
     return made;
 }
 
-// A number of windows: none of those that are so large that products of them overflow.
+// A parameter of windows, at least `least`. False: so large that products of them may overflow.
 bool read_number(PyObject* tuple, Py_ssize_t i, std::ptrdiff_t least, std::ptrdiff_t* number) {
     constexpr std::ptrdiff_t kMost = 1 << 30;
     if (!PyTuple_Check(tuple) || i >= PyTuple_GET_SIZE(tuple)) return false;
@@ -66,7 +65,7 @@ bool read_number(PyObject* tuple, Py_ssize_t i, std::ptrdiff_t least, std::ptrdi
 }
 
 struct Windows {
-    // (sizes, strides, dilations, edges). False: not these.
+    // Reads (sizes, strides, dilations, edges). False: another form.
     bool read(PyObject* given) {
         if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != 4) return false;
         PyObject* const edges = PyTuple_GET_ITEM(given, 3);
@@ -86,7 +85,7 @@ struct Windows {
         }
         return true;
     }
-    // The sizes of the last axes. False: an axis has no elements or no windows, or they reach over too much.
+    // Sets the sizes of the last axes. False: an axis has no elements or no windows, or their extent is too large.
     bool fit(const Py_ssize_t* lengths, const Py_ssize_t* counts) {
         double extent = 1;
         for (int i = 0; i < rank; ++i) {
@@ -113,7 +112,7 @@ void without_gil(std::uint64_t bytes, Work&& work) {
     work();
 }
 
-// Memory that ends with the scope; nullptr with an exception set.
+// Memory that is freed at the end of the scope; nullptr with an exception set.
 template <class T>
 class Scratch {
    public:
@@ -129,8 +128,7 @@ class Scratch {
     void* memory_;
 };
 
-// ---- windows
-// ---------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------------------- windows
 
 // Columns (channels, sizes, samples, counts) and planes (samples, channels, lengths).
 bool fit_columns(Windows* windows, const ArrayView& planes, const ArrayView& columns) {
@@ -172,7 +170,7 @@ PyObject* move_windows(PyObject* args, bool gathers) {
     return done ? Py_NewRef(Py_True) : nullptr;
 }
 
-// gather_windows(array, into, windows): whether it was done, as of all functions in this file
+// gather_windows(array, into, windows)
 PyObject* gather_windows(PyObject*, PyObject* args) {
     return move_windows(args, true);
 }
@@ -245,8 +243,7 @@ PyObject* max_pool_back(PyObject*, PyObject* args) {
     Py_RETURN_TRUE;
 }
 
-// ---- channels
-// --------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------------------ channels
 
 // False: fewer than two axes, or no elements.
 bool read_shape(const ArrayView& view, channels::Shape* shape) {
@@ -358,8 +355,7 @@ PyObject* batch_norm_back(PyObject*, PyObject* args) {
     Py_RETURN_TRUE;
 }
 
-// ---- recurrent layers
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------- recurrent layers
 
 // Gates (rows, 4 * hidden) beside states (rows, hidden).
 bool fit_steps(const ArrayView& gates, const ArrayView& states, recurrent::Shape* shape) {

@@ -1,4 +1,4 @@
-// The binding of rings.hpp: _native.Ring, a queue as a client uses it.
+// The binding of rings.hpp: _native.Ring, a client's view of a queue.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct Result<RingStats> {
 
 namespace {
 
-// Wait without the GIL, in slices between which signals are looked at, until is_so() or the time is up.
+// Wait without the GIL until is_so() or the time is up, in slices between which signals are handled.
 template <class IsSo, class Wait>
 bool await(PyRing& self, nb::handle timeout, IsSo&& is_so, Wait&& wait) {
     const std::uint64_t deadline = deadline_of(true, timeout);
@@ -102,7 +102,7 @@ RingBounds bounds_of(PyRing& self) {
     return {h.max_messages.load(), h.max_bytes.load()};
 }
 
-// Each bound that nobody has set so far.
+// Set each bound that is not set yet.
 RingBounds bound(PyRing& self, std::uint32_t messages, std::uint64_t bytes) {
     RingHeader& h = self.ring.header();
     std::uint32_t no_messages = 0;
@@ -117,7 +117,7 @@ std::uint32_t policy(PyRing& self, std::uint32_t wanted) {
     return self.ring.header().policy.compare_exchange_strong(found, wanted) ? wanted : found;
 }
 
-// What messages inside hold may be in segments that are not mapped here yet.
+// Maps segments first if needed: messages may hold blocks of segments that are not mapped here yet.
 void check_invariants(PyRing& self) {
     self.require_client();
     ClientLookup lookup(self.self, 0);

@@ -1,4 +1,4 @@
-// The bindings of random.hpp: numbers and arrays out of Python objects.
+// The bindings of random.hpp: numbers and arrays from Python objects.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace {
 
 using random::Twister;
 
-constexpr std::size_t kWithoutGil = 512;  // values; fewer take less time than letting the GIL go
+constexpr std::size_t kWithoutGil = 512;  // values; fewer take less time than releasing the GIL
 
-// A writable array of one axis without gaps, whose elements are T.
+// A writable contiguous array of one axis with elements of type T.
 template <class T>
 class Target {
    public:
@@ -47,7 +47,7 @@ class Target {
 
 using Distribution = void (Twister::*)(double*, std::size_t, double, double);
 
-// twister.NAME(a, b) gives one value; twister.NAME(a, b, array) fills the array.
+// twister.NAME(a, b) returns one value; twister.NAME(a, b, array) fills the array.
 template <Distribution distribution>
 void bind(nb::class_<Twister>& type, const char* name) {
     type.def(

@@ -1,4 +1,4 @@
-// The manager's view of a ring (ring.hpp): making it, looking at it, undoing what the dead left in it. Never waits.
+// The manager's view of a ring (ring.hpp): making it, inspecting it, undoing transfers of dead clients. Never waits.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -51,7 +51,7 @@ struct Result<RingFacts> {
 
 namespace {
 
-// The metadata of some segments. No hold can be in a segment that is gone (None), so it has empty metadata.
+// The metadata of some segments. A segment that is gone (None) has no holds, so its metadata is empty.
 class ManagerLookup final : public SegmentLookup {
    public:
     explicit ManagerLookup(const nb::dict& metadata) {
@@ -81,7 +81,7 @@ class RingMemory {
         Refusal refusal;
         os::Descriptor file(fd);
         const int error = limits::reserve(file, at, 0, kFirstRingBytes, refusal);
-        file.release();  // the caller's
+        file.release();  // the caller owns it
         if (!error) Ring::make(at, number);
         os::unmap(at, kFirstRingBytes);
         if (error) raise_os(error);
@@ -97,7 +97,7 @@ class RingMemory {
     void close() {
         if (at_) os::unmap(at_, kRingBytes);
         at_ = nullptr;
-        file_.release();  // the caller's
+        file_.release();  // the caller owns it
     }
 
    private:

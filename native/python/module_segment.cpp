@@ -1,5 +1,5 @@
-// The bindings of segment_metadata.hpp, _native.SegmentMetadata, for the manager, which takes locks as slot 0, since it
-// is not a client; and of observe.hpp, _native.observe_segment, for processes that only watch.
+// The bindings of segment_metadata.hpp, _native.SegmentMetadata, for the manager, which is not a client and takes locks
+// as slot 0; and of observe.hpp, _native.observe_segment, for processes that only watch.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -241,8 +241,8 @@ SegmentStats stats(SegmentMetadata& self) {
 
 std::uint32_t release_holds(SegmentMetadata& self, std::uint32_t slot, Group& group, bool rebuild) {
     const MetadataLock locked(self);
-    // If this manager was stopped and replaced, the slot may belong to another client by now. The manager that replaced
-    // it cannot release the slot's holds here while this one has the lock.
+    // If this manager was stopped and replaced, the slot may already belong to another client. If it was not replaced
+    // yet, no other manager can release the slot's holds here while this one has the lock.
     if (!group.leads()) raise(PyExc_PermissionError, "this manager has been replaced");
     return self.release_holds_of(slot, rebuild);
 }
@@ -271,10 +271,10 @@ struct FoundHold {
     std::uint32_t since;
 };
 
-// Copied under the lock, to be worked through outside.
+// Copies the holds under the lock, to be processed without it.
 std::vector<FoundHold> copy_holds(SegmentMetadata& metadata, std::uint32_t limit) {
     std::vector<FoundHold> holds;
-    // Room is made before, since nothing may allocate under the lock.
+    // Allocate first, since nothing may allocate under the lock.
     const std::uint32_t seen = std::min(require_open(metadata).header().holds_high.load(), metadata.shape().holds);
     holds.reserve(std::min(seen + 1024, limit));
     const MetadataLock locked(metadata);
@@ -331,7 +331,7 @@ SegmentObservation observe_segment(int fd) {
             std::move(seen.holders)};
 }
 
-// Rows for each of some holders: all that it has, or else equal parts of what those with fewer leave.
+// Divides `rows` among holders: each gets all that it has, or an equal part of what smaller holders leave.
 std::vector<std::size_t> divide(std::size_t rows, const std::vector<std::size_t>& counts) {
     std::vector<std::size_t> order(counts.size()), parts(counts.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

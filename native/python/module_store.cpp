@@ -23,7 +23,7 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::size_t kKeysAtOnce = 1024;  // that one call looks at under the lock
+constexpr std::size_t kKeysAtOnce = 1024;  // keys that one call reads under the lock
 
 struct StoredFacts {
     std::uint64_t version, nbytes, created_ns, expires_ns;
@@ -65,7 +65,7 @@ std::string_view utf8_of(nb::handle text) {
     const char* at = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
     if (!at) {
         PyErr_Clear();
-        raise(errors.argument, "a key of a store must be text in UTF-8; this one has half of a surrogate pair");
+        raise(errors.argument, "a key of a store must be text in UTF-8; this one has a lone surrogate");
     }
     return {at, static_cast<std::size_t>(bytes)};
 }
@@ -86,8 +86,8 @@ struct PyStore {
     PyStore& operator=(const PyStore&) = delete;
     Client& client() const { return ring.client(); }
 
-    // Repeats an attempt until it is done, or kept from it by what the caller has to see to. A lock is waited for
-    // without a bound, but for signals.
+    // Repeats an attempt until it succeeds, or fails for a reason that the caller must handle. Waits for a lock without
+    // a time limit, but handles signals.
     template <class Attempt>
     RingStatus call(ClientLookup& lookup, Attempt&& attempt) {
         ring.require_client();
@@ -123,7 +123,7 @@ struct PyStore {
 
 PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& values, std::uint64_t expires, bool pinned,
                       int present, bool copies, std::uint64_t reservation) {
-    if (keys.size() != values.size()) throw nb::value_error("as many keys as values");
+    if (keys.size() != values.size()) throw nb::value_error("the numbers of keys and values differ");
     self.ring.require_client();
     std::vector<std::unique_ptr<ScratchLease>> scratch;
     std::vector<EncodedMessage> messages(keys.size());
@@ -141,7 +141,7 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
         write_message(self.ring, value.ptr(), (*scratch.back())->encoded, messages[i],
                       copies ? kCopyTensors | kRefusePickle : kAnyForm);
         if (!copies && is_pickled(messages[i].body))
-            raise(errors.dtype, "what is made in a store is a tensor of numbers in this machine's byte order");
+            raise(errors.dtype, "an object created in a store must be a tensor of numbers in native byte order");
     }
     HoldsGuard unput(self.client(), messages);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -175,7 +175,7 @@ PutResult put_objects(PyStore& self, const nb::list& keys, const nb::list& value
     return result;
 }
 
-// Raises KeyError where there is no such object in time, and Spilled with its version if it is in a file.
+// Raises KeyError if there is no such object in time, and Spilled with its version if it is in a file.
 nb::object get_object(PyStore& self, nb::handle key, std::uint64_t version, nb::handle timeout) {
     const StoreKey found = key_of(key);
     const std::uint64_t deadline = timeout.is_none() ? 0 : deadline_of(true, timeout);
@@ -280,7 +280,7 @@ nb::object stat(PyStore& self, nb::handle key) {
                                 facts.spilled});
 }
 
-// With `details`: (key, version, ns of CLOCK_BOOTTIME when it is over, or 0).
+// With `details`: (key, version, expiry time in ns of CLOCK_BOOTTIME, or 0).
 nb::list keys(PyStore& self, nb::handle prefix, bool details) {
     const std::string_view begins = utf8_of(prefix);
     nb::list all;
@@ -305,7 +305,7 @@ nb::list keys(PyStore& self, nb::handle prefix, bool details) {
     return all;
 }
 
-// The number of changes so far, which wraps at 2**32, once it is not `seen` any more, or the time is up.
+// Waits until the number of changes, which wraps at 2**32, differs from `seen`, or the time is up; returns it.
 std::uint32_t await_change(PyStore& self, std::uint32_t seen, nb::handle timeout) {
     const std::uint64_t deadline = deadline_of(true, timeout);
     while (self.store.changes() == seen) {
@@ -336,8 +336,8 @@ std::optional<std::vector<std::uint64_t>> take_dropped(PyStore& self) {
     return versions;
 }
 
-// (key, version) of the object that should be spilled first, none of the keys in `but`, or ("", 0) after one was
-// evicted; None: none may.
+// (key, version) of the object to spill next, none of the keys in `but`; ("", 0) after one was evicted; None: no object
+// may be spilled.
 nb::object choose(PyStore& self, const nb::list& but) {
     Store::Found found;
     found.key.reserve(kMaxKeyBytes);

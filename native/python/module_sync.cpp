@@ -1,4 +1,4 @@
-// The bindings of sync.hpp: blocks as locks, semaphores, events and wait queues; waits without the GIL that look at
+// The bindings of sync.hpp: blocks as locks, semaphores, events and wait queues; waits without the GIL that handle
 // signals.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kTooOften = "semaphore or lock released too many times";
 
-// What every object here is: one in a block, as a thread of this process acts on it.
+// The common part of all objects here: an object in a block, and this process's access to it.
 template <class Shared>
 struct Over {
     nb::object keep;
@@ -36,7 +36,7 @@ struct Over {
     }
 };
 
-// The block as one that holds a `kind`. `fresh`: its content is written now; otherwise it must be one already.
+// Check that the block can contain a `kind`. `fresh`: write its content; otherwise it must already contain one.
 template <class Shared>
 Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
     if (!nb::isinstance<PyBlock>(object)) raise(PyExc_TypeError, "a shared block is needed");
@@ -54,12 +54,12 @@ Over<Shared> over(nb::object object, SyncKind kind, bool fresh) {
         raise(PyExc_ValueError,
               at->header.magic != kSyncMagic
                   ? "the block holds no lock, semaphore, event or condition, or its content was overwritten"
-                  : "the block holds another kind of lock than was asked for");
+                  : "the block holds another kind of lock than the expected one");
     }
     return {std::move(object), block.client, at, {}};
 }
 
-// After a try that failed, as wait_in_slices (waits.hpp).
+// Wait after a failed try, as wait_in_slices (waits.hpp).
 template <class Wait>
 bool wait_for(const Client& client, std::uint64_t deadline, Wait&& wait) {
     return wait_in_slices(*nb::inst_ptr<PyClient>(wrapper_of(client)), deadline, kLook, std::forward<Wait>(wait));
@@ -69,7 +69,7 @@ bool wait_for(const Client& client, std::uint64_t deadline, Wait&& wait) {
 
 struct PyLock : Over<SharedLock> {
     bool recursive;
-    std::uint64_t looked = 0;  // when a try that failed last asked /proc for the holder
+    std::uint64_t looked = 0;  // when a failed try last looked up the holder in /proc
 
     bool acquire(bool block, nb::handle timeout) {
         const sync::ClientThread me = self();
@@ -112,13 +112,13 @@ struct PyLock : Over<SharedLock> {
 };
 
 struct PySemaphore : Over<SharedSemaphore> {
-    // Units that this process took and did not give back, and who took the last: what the standard library calls the
-    // owner, process by process.
+    // Units that this process took and did not give back, and the thread that took the last one, which the standard
+    // library treats as the owner in each process.
     int taken = 0;
     std::uint32_t slot = kNone, thread = 0;
 
     void own() {
-        if (slot == client->slot()) return;  // else new, or a fork since
+        if (slot == client->slot()) return;  // otherwise new, or in a forked child
         taken = 0;
         slot = client->slot();
     }
@@ -144,14 +144,13 @@ struct PySemaphore : Over<SharedSemaphore> {
     std::uint32_t maxvalue() const { return sync::max_units(*at); }
 };
 
-// acquire and release are called too often for conveniences: half of their time would be the reading of arguments.
-// nullptr, with an error set, for one that was made without __init__. Only the methods of nanobind see to that
-// themselves.
+// acquire and release parse their arguments by hand, since nanobind's parsing would take half of their time. So they
+// must check for an object made without __init__ themselves: nullptr, with an exception set.
 template <class Object>
 Object* made(PyObject* object) {
     if (nb::inst_ready(object)) [[likely]]
         return nb::inst_ptr<Object>(object);
-    PyErr_SetString(PyExc_TypeError, "this lock was made without its __init__");
+    PyErr_SetString(PyExc_TypeError, "__init__ of this lock was not called");
     return nullptr;
 }
 
@@ -161,7 +160,7 @@ PyObject* acquire(PyObject* object, PyObject* const* values, Py_ssize_t position
     if (!self) return nullptr;
     PyObject* given[2] = {Py_True, Py_None};
     if (positional > 2) {
-        PyErr_Format(PyExc_TypeError, "acquire() takes block and timeout, not %zd arguments", positional);
+        PyErr_Format(PyExc_TypeError, "acquire() takes at most 2 arguments, block and timeout, not %zd", positional);
         return nullptr;
     }
     std::copy_n(values, positional, given);
@@ -171,7 +170,7 @@ PyObject* acquire(PyObject* object, PyObject* const* values, Py_ssize_t position
                        : PyUnicode_CompareWithASCIIString(name, "timeout") == 0 ? 1
                                                                                 : -1;
         if (at < positional) {
-            PyErr_Format(PyExc_TypeError, "acquire() got %R %s", name, at < 0 ? "and knows no such argument" : "twice");
+            PyErr_Format(PyExc_TypeError, "acquire() got %R %s", name, at < 0 ? "as an unexpected argument" : "twice");
             return nullptr;
         }
         given[at] = values[positional + i];
@@ -223,7 +222,7 @@ struct PyEvent : Over<SharedEvent> {
     bool wait(nb::handle timeout) {
         touch();
         const std::uint64_t deadline = deadline_of(true, timeout);
-        const std::uint32_t before = sync::times_set(*at);  // first, so that no setting from now on goes unseen
+        const std::uint32_t before = sync::times_set(*at);  // first, so that no later set() is missed
         if (sync::is_set(*at)) return true;
         return wait_for(*client, deadline, [&](std::uint64_t ns) { return sync::wait_set(*at, before, spin, ns); });
     }
@@ -234,16 +233,16 @@ struct PyWaitQueue : Over<SharedWaitQueue> {
     sync::WaitQueue queue() const { return {*at, capacity}; }
 };
 
-// One entry of a wait queue. It ends with this object at the latest, whatever exception came in between.
+// One entry of a wait queue. It ends with this object at the latest, even after an exception.
 struct PyPlace {
     PyPlace(nb::object queue_object, PyWaitQueue& of, sync::WaitQueue::Place taken)
         : keep(std::move(queue_object)), queue(of), place(taken), slot(of.client->slot()) {}
     PyPlace(const PyPlace&) = delete;
     ~PyPlace() { leave(); }
 
-    // True when it had been notified.
+    // True: it had been notified.
     bool leave() {
-        // In a forked child the entry is the parent's.
+        // In a forked child, the entry belongs to the parent.
         const bool ours = place.index != kNone && queue.client->may_touch() && queue.client->slot() == slot;
         const bool notified = ours && queue.queue().leave(place);
         place.index = kNone;
@@ -261,7 +260,7 @@ struct PyPlace {
     std::uint32_t slot;
 };
 
-// What locks and semaphores have of the standard library's SemLock.
+// The methods of the standard library's SemLock, for locks and semaphores.
 template <class Object>
 nb::class_<Object> add_semlock(nb::module_& m, const char* name) {
     return nb::class_<Object>(m, name, nb::is_final(), nb::type_slots(hot_slots<Object>))

@@ -1,4 +1,4 @@
-// What Python needs of the operating system and of memory limits (os.hpp, limits.hpp).
+// The bindings of os.hpp and limits.hpp: operating system and memory limits.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

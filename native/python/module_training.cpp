@@ -1,4 +1,5 @@
-// The bindings of training.hpp: arrays of float32 or float64 in C order. For all else the callers compute with NumPy.
+// The bindings of training.hpp, for arrays of float32 or float64 in C order. For others, a function returns False or
+// None, and the caller computes with NumPy.
 #include <array>
 #include <cstdint>
 #include <numeric>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kWithGil = std::uint64_t{32} * 1024;  // bytes; with more, other threads run meanwhile
 
-// Arrays of one type of numbers, without gaps.
+// Contiguous arrays of one type of numbers.
 template <std::size_t count>
 class Arrays {
    public:
@@ -54,7 +55,7 @@ void compute(std::uint64_t bytes, Work&& work) {
     work();
 }
 
-// sgd_step(p, gradient, buffer, lr, momentum, taken, decay, nesterov, maximize, first): whether it was done
+// sgd_step(p, gradient, buffer, lr, momentum, taken, decay, nesterov, maximize, first): whether it computed
 PyObject* sgd_step(PyObject*, PyObject* args) {
     PyObject *p, *gradient, *buffer;
     training::Sgd how{};
@@ -76,7 +77,7 @@ PyObject* sgd_step(PyObject*, PyObject* args) {
     Py_RETURN_TRUE;
 }
 
-// adam_step(p, gradient, m, v, largest, size, root, beta1, beta2, eps, decay, shrink, maximize): whether it was done
+// adam_step(p, gradient, m, v, largest, size, root, beta1, beta2, eps, decay, shrink, maximize): whether it computed
 PyObject* adam_step(PyObject*, PyObject* args) {
     PyObject *p, *gradient, *m, *v, *largest;
     training::Adam how{};
@@ -98,7 +99,7 @@ PyObject* adam_step(PyObject*, PyObject* args) {
     Py_RETURN_TRUE;
 }
 
-// Sizes of a matrix and its targets, which are int64, one for each row. False: not these.
+// The sizes of a matrix with targets, int64, one for each row. False: the arguments are something else.
 bool read_targets(PyObject* matrix, PyObject* targets, std::size_t* rows, std::size_t* classes) {
     ElementKind kind{};
     if (Py_TYPE(targets) != array_type_if_loaded() || !kind_of(targets, &kind)) return PyErr_Clear(), false;
@@ -111,7 +112,7 @@ bool read_targets(PyObject* matrix, PyObject* targets, std::size_t* rows, std::s
 
 enum class Reduction { none, sum, mean };
 
-// "none", "sum", or for every other word the mean.
+// "none", "sum"; any other word means "mean".
 Reduction reduction_of(const char* word) {
     const std::string_view given(word);
     return given == "none" ? Reduction::none : given == "sum" ? Reduction::sum : Reduction::mean;
@@ -124,7 +125,7 @@ void reduce(Reduction reduction, std::size_t count, const std::byte* losses, std
     *reinterpret_cast<T*>(into) = static_cast<T>(reduction == Reduction::mean ? sum / static_cast<double>(count) : sum);
 }
 
-// softmax_entropy(input, targets, reduction): (loss, softmax), or None where it does not compute
+// softmax_entropy(input, targets, reduction): (loss, softmax)
 PyObject* softmax_entropy(PyObject*, PyObject* args) {
     PyObject *input, *targets;
     const char* word;
@@ -154,8 +155,8 @@ PyObject* softmax_entropy(PyObject*, PyObject* args) {
     return PyTuple_Pack(2, loss.get(), softmax.get());
 }
 
-// softmax_entropy_back(softmax, targets, output, reduction): the gradient of the input, of that of the loss, or None
-// where it does not compute. pre: the targets are classes, as softmax_entropy has found
+// softmax_entropy_back(softmax, targets, output, reduction): the gradient of the input from `output`, that of the loss.
+// pre: softmax_entropy has checked the targets
 PyObject* softmax_entropy_back(PyObject*, PyObject* args) {
     PyObject *softmax, *targets, *scales;
     const char* word;
@@ -166,7 +167,7 @@ PyObject* softmax_entropy_back(PyObject*, PyObject* args) {
         return PyErr_Clear(), Py_NewRef(Py_None);
     const bool one = scale.bytes == static_cast<std::uint64_t>(scale.item);
     const auto* at = reinterpret_cast<const std::int64_t*>(view_array(targets).data);
-    for (std::size_t i = 0; i < rows; ++i)  // others may have changed them since
+    for (std::size_t i = 0; i < rows; ++i)  // another process may have changed them since
         if (at[i] < 0 || static_cast<std::size_t>(at[i]) >= classes) Py_RETURN_NONE;
     if (!one && scale.bytes != rows * static_cast<std::uint64_t>(scale.item)) Py_RETURN_NONE;
     Ref made(new_array(softmax, 2, view_array(softmax).sizes));
@@ -184,8 +185,8 @@ PyObject* softmax_entropy_back(PyObject*, PyObject* args) {
     return made.release();
 }
 
-// with_bias(product, bias): a number added to each column of a matrix, in C order: to the matrix itself, or, of one in
-// Fortran order, in a new array; `bias` may be None. None where it does not compute.
+// with_bias(product, bias): a matrix with bias[c] added to each column, in C order: the matrix itself, changed, or a
+// new array if it is in Fortran order; `bias` may be None
 PyObject* with_bias(PyObject*, PyObject* args) {
     PyObject *product, *bias;
     if (!PyArg_ParseTuple(args, "OO", &product, &bias)) return nullptr;
@@ -215,7 +216,7 @@ PyObject* with_bias(PyObject*, PyObject* args) {
     return made.release();
 }
 
-// sum_rows(matrix): the sum of each column, or None where it does not compute
+// sum_rows(matrix): the sum of each column
 PyObject* sum_rows(PyObject*, PyObject* matrix) {
     const Arrays<1> all({matrix}, 0, 1);
     if (!all.fits || all.bytes == 0 || view_array(matrix).axes != 2) return PyErr_Clear(), Py_NewRef(Py_None);
@@ -233,7 +234,7 @@ PyObject* sum_rows(PyObject*, PyObject* matrix) {
     return made.release();
 }
 
-// relu(x): an array, or None where it does not compute
+// relu(x): a new array
 PyObject* relu(PyObject*, PyObject* x) {
     const Arrays<1> all({x}, 0, 1);
     if (!all.fits) return PyErr_Clear(), Py_NewRef(Py_None);
@@ -250,7 +251,7 @@ PyObject* relu(PyObject*, PyObject* x) {
     return made.release();
 }
 
-// relu_back(gradient, result): an array, or None where it does not compute
+// relu_back(gradient, result): a new array
 PyObject* relu_back(PyObject*, PyObject* args) {
     PyObject *gradient, *result;
     if (!PyArg_ParseTuple(args, "OO", &gradient, &result)) return nullptr;

@@ -42,7 +42,7 @@ struct PyClient {
     Client client;
 };
 
-// The one wrapper of a block; takes over the user that the core returned.
+// The only wrapper of a block; takes over the user that the core returned.
 nb::object wrapper_of(Block* block);
 // The wrapper of a client.
 inline nb::handle wrapper_of(const Client& client) {

@@ -14,59 +14,59 @@
 #include "python/ref.hpp"
 #include "python/tensors.hpp"
 
-// A call: the tensors among the arguments are replaced by their arrays, `compute` is called with these, and its result
-// becomes tensors. Rare cases (errors, an `out` that is copied to, element types that NumPy lacks) are left to methods
-// of the form (shmtensor/_tensor/dispatch.py), which also has the name and the documentation.
+// A call replaces the tensors among its arguments by their arrays, calls `compute` with them, and turns the result into
+// tensors. Rare cases (errors, an `out` that is copied to, element types that NumPy lacks) are left to methods of the
+// form (shmtensor/_tensor/dispatch.py), which also has the name and the documentation.
 
 namespace shmtensor {
 namespace {
 
 // How the result is returned. The numbers are those of dispatch.Result.
 enum class Result : int {
-    created = 0,  // arrays become tensors of their own
-    view = 1,     // arrays become tensors on the storage of the first tensor, where they lie in it
+    created = 0,  // arrays become new tensors
+    view = 1,     // arrays become tensors on the storage of the first tensor, if they lie in it
     same = 2,     // the first argument was written to, and is the result
-    value = 3,    // stays as it is
+    value = 3,    // the result is returned as it is
 };
 // How `out` is used. The numbers are those of dispatch.Out.
 enum class Out : int {
     none = 0,    // there is none
-    passed = 1,  // to `compute`, which writes into it and gives it back
+    passed = 1,  // passed to `compute`, which writes into it and returns it
     copied = 2,  // the result is copied to it
-    place = 3,   // the first tensor is the `out` that is passed: an in-place form
-    placed = 4,  // the first tensor is the `out` that is copied to
+    place = 3,   // as `passed`, with the first tensor as `out`: an in-place form
+    placed = 4,  // as `copied`, with the first tensor as `out`
 };
 
 struct Operation {
     PyObject_HEAD vectorcallfunc call;
     PyObject* form;     // the dispatch.Form
-    PyObject* compute;  // what computes with arrays
-    PyObject* into;     // what computes with arrays where there is an `out`
+    PyObject* compute;  // computes with arrays
+    PyObject* into;     // computes with arrays if there is an `out`
     PyObject* named;    // nullptr, or a tuple of names of keyword arguments that must be tensors or None
     PyObject* results;  // nullptr, or the class of named results
-    // Bits of positional arguments; the last one stands for all that follow.
+    // One bit for each positional argument; the last bit stands for all that follow.
     std::uint64_t tensors, optional, operands;
     Result result;
     Out out;
     bool module;     // compute takes the array module first
     bool sequence;   // the first argument is a list or tuple of tensors
-    bool reflected;  // the first two arguments change places
-    bool symbol;     // a Python operator: NotImplemented for operands that it does not know
-    // Positional arguments that `compute` does not count itself, as NumPy's ufuncs do not; `most` is -1 otherwise.
+    bool reflected;  // the first two arguments are exchanged
+    bool symbol;     // a Python operator: returns NotImplemented for unknown operands
+    // The number of positional arguments, if `compute` does not check it, as NumPy's ufuncs do not; else `most` is -1.
     int least, most;
     Promotion promotion;  // of the operands, or of the only argument
-    PyObject* wider;      // nullptr, or what takes calls with other parameters than `out` (add(x, y, alpha=2))
-    PyObject* rule;       // nullptr, or the Rule for its gradients: known from the first recorded call on
-    PyObject* weak;       // references to it
+    PyObject* wider;      // nullptr, or the callable for calls with other parameters than `out` (add(x, y, alpha=2))
+    PyObject* rule;       // nullptr, or the Rule for its gradients, set by the first recorded call
+    PyObject* weak;       // weak references to it
 };
 
-// Names; made once.
+// Interned names; made once.
 struct Names {
     PyObject *out, *only_out, *storage, *reject, *reject_sequence, *recover, *place, *put, *wrap, *module_of, *numpy;
     PyObject *require, *rule;
 } names;
 
-// Arguments of a call in the making, each a reference of its own, with room for the module before them and for `out`.
+// The arguments for `compute`, each an owned reference, with room for the module before them and for `out`.
 class Arguments {
    public:
     explicit Arguments(Py_ssize_t most) {
@@ -75,7 +75,7 @@ class Arguments {
             begin_ = heap_.get();
         }
     }
-    // False: there was no memory for them.
+    // False: no memory.
     explicit operator bool() const { return begin_ != nullptr; }
     Arguments(const Arguments&) = delete;
     ~Arguments() {
@@ -114,16 +114,16 @@ struct Call {
     PyObject* out = nullptr;          // the tensor for the result
     PyObject* out_array = nullptr;
     PyObject* keywords = nullptr;                 // a tuple of the names of the last arguments, or nullptr
-    Ref names_held{}, out_held{}, module_held{};  // references to what the call made itself
-    bool records = false;                         // some tensor needs a gradient
-    std::optional<Origin> origin{};               // of `first` when its array was taken, where the result is a view
+    Ref names_held{}, out_held{}, module_held{};  // references to objects that the call made itself
+    bool records = false;                         // a tensor needs a gradient
+    std::optional<Origin> origin{};               // of `first` when its array was taken, if the result is a view
 };
 
-// Why an argument is refused: raises what the form says. For an operator NotImplemented.
+// Refuses an argument: raises the error of the form. For an operator, returns NotImplemented.
 PyObject* reject(const Operation& op, PyObject* argument, PyObject* method = names.reject) {
     if (op.symbol) Py_RETURN_NOTIMPLEMENTED;
     const Ref result(PyObject_CallMethodOneArg(op.form, method, argument));
-    if (result) PyErr_SetString(PyExc_SystemError, "a form refused an argument without saying why");
+    if (result) PyErr_SetString(PyExc_SystemError, "a form refused an argument without an exception");
     return nullptr;
 }
 
@@ -131,7 +131,7 @@ PyObject* reject(const Operation& op, PyObject* argument, PyObject* method = nam
 PyObject* arrays_of(Call& call, PyObject* given) {
     if (!(PyList_Check(given) || PyTuple_Check(given)) || PySequence_Fast_GET_SIZE(given) == 0)
         return reject(call.op, given, names.reject_sequence);
-    const Ref held(PySequence_Tuple(given));  // a list can be changed by others
+    const Ref held(PySequence_Tuple(given));  // other threads can change a list
     if (!held) return nullptr;
     const Py_ssize_t count = PyTuple_GET_SIZE(held.get());
     Ref arrays(PyList_New(count));
@@ -147,14 +147,14 @@ PyObject* arrays_of(Call& call, PyObject* given) {
     return arrays.release();
 }
 
-// The argument as `compute` takes it: a new reference. nullptr with an exception set; NotImplemented is set as `out`.
+// The argument for `compute`: a new reference. nullptr with an exception set; NotImplemented is set as `out`.
 PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
     if (is_tensor(argument)) {
         call.records = call.records || autograd::requires_grad(argument);
         PyObject* array = live_array(argument);
         if (!array || call.first) return array;
         if (call.op.result == Result::view) {
-            // Another thread may move the storage at any time: the array and its epoch have to be of the same moment.
+            // Another thread may move the storage at any time: the array and its epoch must match.
             while (slot(argument, tensors.array) != array) {
                 Py_DECREF(array);
                 array = live_array(argument);
@@ -172,18 +172,18 @@ PyObject* unwrap(Call& call, PyObject* argument, std::uint64_t bit) {
     return Py_NewRef(argument);
 }
 
-// A tensor on the storage of the first one, of an array that is a view of its array. nullptr with an exception set.
+// A tensor on the first tensor's storage, from an array that is a view of its array. nullptr with an exception set.
 PyObject* wrap_view(Call& call, PyObject* result) {
     if (!call.origin) return PyErr_BadInternalCall(), nullptr;  // the first tensor sets it
     const Ref &storage = call.origin->storage, &epoch = call.origin->epoch;
     if (storage.get() != Py_None) return make_tensor(result, storage.get(), epoch.get());
     const Ref made(PyObject_CallMethodNoArgs(call.first, names.storage));
-    // If the storage was made and moved meanwhile, the array lies where it was at first.
+    // If the storage was made and moved meanwhile, the array still refers to the old memory.
     const bool same = slot(call.first, tensors.array) == call.first_array;
     return made ? make_tensor(result, made.get(), same ? slot(call.first, tensors.epoch) : tensors.unmoved) : nullptr;
 }
 
-// A tensor of an array that may be a view of the first one, which the form looks at. nullptr with an exception set.
+// A tensor from an array that may be a view of the first one, as the form determines. nullptr with an exception set.
 PyObject* place(Call& call, PyObject* result) {
     PyObject* made = PyObject_CallMethodObjArgs(call.op.form, names.place, result, call.first, nullptr);
     if (made && is_tensor(made) && slot(made, tensors.storage_of) != Py_None) become_view(made, call.first);
@@ -252,7 +252,7 @@ PyObject* finish(Call& call, PyObject* self, PyObject* result) {
     }
 }
 
-// Computes again after an error, or raises our error for it.
+// Computes again after an error, or raises shmtensor's error for it.
 [[gnu::noinline, gnu::cold]] PyObject* recover(const Call& call, PyObject* compute, Arguments& arguments) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
     PyObject *type, *error, *trace;
@@ -272,8 +272,8 @@ PyObject* finish(Call& call, PyObject* self, PyObject* result) {
     Ref result(PyObject_CallMethodObjArgs(call.op.form, names.recover, error, compute, given.get(), how.get(),
                                           call.out_array ? call.out_array : Py_None, nullptr));
     if (result.get() != Py_NotImplemented) return result.release();
-    // It is to be raised as it is. Raised here and not in Python: there its traceback would hold a frame that holds the
-    // error, a cycle that keeps the arrays of the call until the garbage collector runs.
+    // The error is raised unchanged. Raised here and not in Python: there, its traceback would refer to a frame that
+    // refers to the error, a cycle that keeps the arrays of the call until the garbage collector runs.
     PyErr_Restore(types.release(), errors.release(), traces.release());
     return nullptr;
 }
@@ -284,7 +284,7 @@ bool refuse(const Operation& op, PyObject* argument) {
     return false;
 }
 
-// Where an argument is on a device, so is all that is computed. False with an exception set.
+// If an argument is on a device, the operation is computed there. False with an exception set.
 [[gnu::noinline]] bool settle(Call& call, Arguments& arguments) {
     PyObject* first = nullptr;
     if (!settle_devices(arguments.at(), arguments.count, call.op.form, &first)) return false;
@@ -292,7 +292,7 @@ bool refuse(const Operation& op, PyObject* argument) {
     return true;
 }
 
-// Adds the positional arguments as `compute` takes them. False: as `refuse`.
+// Adds the positional arguments for `compute`. False: as `refuse`.
 bool take_positional(Call& call, Arguments& arguments, PyObject* const* args, Py_ssize_t count) {
     const Operation& op = call.op;
     for (Py_ssize_t i = 0; i < count; ++i) {
@@ -326,7 +326,7 @@ Ref tuple_with(PyObject* tuple, PyObject* last) {
     return made;
 }
 
-// Whether a value is a list of tensors one of which needs a gradient.
+// Whether a value is a list of tensors, at least one of which needs a gradient.
 bool needs_gradients(PyObject* value) {
     if (!(PyList_Check(value) || PyTuple_Check(value))) return false;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
@@ -363,8 +363,8 @@ bool needs_gradients(PyObject* value) {
     return !device_module || settle(call, arguments);
 }
 
-// Finds the array of `out`; of an in-place form it is the first tensor's, and passed by name. False with an exception
-// set.
+// Finds the array of `out`; in an in-place form, that of the first tensor, which is passed by name. False with an
+// exception set.
 bool choose_out(Call& call, Arguments& arguments) {
     if (call.out && !call.out_array) {
         call.out_held = Ref(live_array(call.out));
@@ -398,7 +398,7 @@ bool choose_module(Call& call, Arguments& arguments) {
     return static_cast<bool>(call.module_held);
 }
 
-// What `compute` returns for the arguments. nullptr with an exception set.
+// Calls `compute` with the arguments. nullptr with an exception set.
 [[gnu::always_inline]] inline PyObject* compute(Call& call, Arguments& arguments) {
     const Operation& op = call.op;
     PyObject* function = call.out && op.into ? op.into : op.compute;
@@ -420,7 +420,7 @@ bool are_parameters(const Operation& op, PyObject* const* args, Py_ssize_t count
     return require && Ref(PyObject_Vectorcall(require.get(), args, static_cast<std::size_t>(count), keywords));
 }
 
-// Whether the first argument, which the operation changes, is a tensor and is given by position. False: as `refuse`.
+// Whether the first argument, which the operation changes, is a tensor passed by position. False: as `refuse`.
 bool has_target(const Operation& op, PyObject* const* args, Py_ssize_t count) {
     if (op.result != Result::same && op.out != Out::place && op.out != Out::placed) return true;
     if (count > 0) return op.sequence || is_tensor(args[0]) || refuse(op, args[0]);
@@ -488,7 +488,7 @@ int init(PyObject* object, PyObject* args, PyObject* keywords) {
                                      &module, &sequence, &reflected, &symbol, &least, &most, &promotion, &wider))
         return -1;
     if (form == Py_None || !PyCallable_Check(compute)) {
-        PyErr_SetString(PyExc_TypeError, "an operation needs a form, and a function that computes");
+        PyErr_SetString(PyExc_TypeError, "an operation needs a form and a function that computes");
         return -1;
     }
     const auto keep = [](PyObject*& field, PyObject* value) {
@@ -523,7 +523,7 @@ PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
     PyObject* made = type->tp_alloc(type, 0);
     if (made)
         reinterpret_cast<Operation*>(made)->call = [](PyObject*, PyObject* const*, std::size_t, PyObject*) {
-            PyErr_SetString(PyExc_SystemError, "an operation that was never made whole");
+            PyErr_SetString(PyExc_SystemError, "the operation was not initialised");
             return static_cast<PyObject*>(nullptr);
         };
     return made;
@@ -563,12 +563,12 @@ void drop(PyObject* object) {
     Py_DECREF(type);
 }
 
-// As a function's: x.operation is bound to x.
+// As for functions: x.operation is bound to x.
 PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
     return !object || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
 }
 
-// `__name__` and the like are the form's.
+// `__name__` and similar attributes are those of the form.
 PyObject* of_form(PyObject* object, void* name) {
     auto& op = *reinterpret_cast<Operation*>(object);
     if (!op.form) return PyErr_SetString(PyExc_AttributeError, static_cast<const char*>(name)), nullptr;

@@ -1,11 +1,11 @@
-// Operations on tensors: callables that compute with the arrays of their arguments and give tensors.
+// Operations on tensors: callables that compute with the arrays of their arguments and return tensors.
 #pragma once
 
 #include <Python.h>
 
 namespace shmtensor {
 
-// The class `Operation`. False with an exception set.
+// Adds the class `Operation`. False with an exception set.
 bool add_operations(PyObject* module);
 
 }  // namespace shmtensor

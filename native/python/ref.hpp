@@ -7,7 +7,7 @@
 
 namespace shmtensor {
 
-// Given up at the end of its scope.
+// An owned reference, released at the end of its scope.
 class Ref {
    public:
     Ref() = default;

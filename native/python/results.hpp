@@ -1,8 +1,8 @@
-// What calls of shmtensor._native give that have several things to say: structs in C++, and in Python tuples whose
-// fields have names, as those of os.stat().
+// Results with several fields of calls of shmtensor._native: structs in C++, and in Python tuples with named fields, as
+// of os.stat().
 //
-// A struct becomes one by its Result<Struct>, which lists the fields in order, and by add_result() when the module is
-// made; functions then return it as it is.
+// Result<Struct> lists the fields of a struct in order, and add_result() adds its Python class when the module is made.
+// Functions then return the struct itself.
 #pragma once
 
 #include <Python.h>
@@ -36,7 +36,7 @@ constexpr Field<Struct, Value> field(const char* name, Value Struct::* member) {
 }
 
 template <IsResult Struct>
-PyTypeObject* result_type = nullptr;  // for the life of the process, from add_result() on
+PyTypeObject* result_type = nullptr;  // for the life of the process, set by add_result()
 
 template <IsResult Struct>
 void add_result(nb::module_& m) {

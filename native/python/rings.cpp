@@ -11,10 +11,10 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kStall = 10'000'000'000;  // ns of a lock that stays taken until that is reported
-constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a call which must not wait gives a lock: its holder copies
-constexpr std::uint64_t kLookAgain = 10'000'000;  // ns between two looks whether the manager has undone something
-constexpr unsigned kUndone = 50;                  // such looks, until that is an error
+constexpr std::uint64_t kStall = 10'000'000'000;  // ns for which a lock stays held before that is reported
+constexpr std::uint64_t kAtOnce = 1'000'000'000;  // ns that a non-blocking call waits for a lock, whose holder copies
+constexpr std::uint64_t kLookAgain = 10'000'000;  // ns between two checks whether the manager has undone a transfer
+constexpr unsigned kUndone = 50;                  // such checks before it is an error
 constexpr double kAsked = 1;                      // seconds that a put or get waits for the ring's event
 constexpr std::size_t kKept = 1 << 20;            // bytes of room that a scratch buffer keeps
 
@@ -38,10 +38,10 @@ void PyRing::require_client() const {
 // ---------------------------------------------------------------------------------------------------- between attempts
 
 bool ClientLookup::map_missing() {
-    if (missing == 0) raise_queue_damaged();  // no segment's number
+    if (missing == 0) raise_queue_damaged();  // not the number of a segment
     const std::uint64_t now = os::monotonic_ns();
     if (since_ == 0) {
-        since_ = now;  // the first is asked for in any case, so that calls of little patience get on
+        since_ = now;  // the first one is always requested, so that calls with a short timeout make progress
     } else if (now >= (deadline_ == 0 ? since_ + kAtOnce : deadline_)) {
         return false;
     }
@@ -68,7 +68,7 @@ int RingRetry::next(RingStatus status) {
     return lookup_.map_missing() ? 0 : kDone;
 }
 
-// How long the next attempt may wait for the lock. Warns of one that stays taken.
+// How long the next attempt may wait for the lock. Warns if the lock stays held.
 int RingRetry::patience() {
     check_signals(ring_.self);
     const std::uint64_t now = os::monotonic_ns();
@@ -101,7 +101,7 @@ void RingRetry::warn() const {
 
 namespace {
 
-// False: its descriptor is lost.
+// False: the descriptor of the event is lost.
 bool announce(PyRing& self) {
     ClientLookup lookup(self.self, 0);
     const Event event = self.event;
@@ -109,7 +109,7 @@ bool announce(PyRing& self) {
     return self.ring.announce(*event, self.client().slot(), lookup, kSlice);
 }
 
-// Raise it where Python raises what signal handlers raise.
+// Raise the error where Python next handles pending calls, like an error of a signal handler.
 void postpone(const nb::python_error& error) {
     const auto raise_it = [](void* value) {
         const nb::object held = nb::steal(static_cast<PyObject*>(value));
@@ -127,7 +127,7 @@ Event event_of(PyRing& self, double seconds) {
     Event made = std::make_shared<const os::Descriptor>(nb::cast<int>(self.need_event(seconds)));
     if (self.event && self.event->is_ours()) return self.event;  // another thread was here
     self.event = made;
-    announce(self);  // what came before anybody watched
+    announce(self);  // for messages put before the ring was watched
     return made;
 }
 
@@ -144,7 +144,7 @@ void Watchers::ask() {
 void Watchers::tell_them() {
     if (ring_.event && announce(ring_)) return;
     try {
-        ask();  // says it, too
+        ask();  // also makes the event readable
     } catch (const nb::python_error& error) {
         postpone(error);
     }

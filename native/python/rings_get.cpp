@@ -1,4 +1,4 @@
-// Values out of a ring.
+// Getting values from a ring.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBatch = 64;  // messages that get_many takes under one lock
 
-// One call that takes messages, until at least one is here or the time is up.
+// One call that takes messages, until it has at least one or the time is up.
 class Collection {
    public:
     Collection(PyRing& self, EncodedMessage* messages, std::size_t count, std::uint64_t deadline,
@@ -29,7 +29,7 @@ class Collection {
           lookup_(self.self, deadline),
           between_(self, lookup_, deadline, End::head) {}
 
-    // Gives how many messages were taken.
+    // Returns how many messages were taken.
     std::size_t run() {
         watchers_.prepare();
         retry(
@@ -40,7 +40,7 @@ class Collection {
 
    private:
     RingStatus attempt(unsigned patience) {
-        const std::size_t max_items = lookup_.gone ? 1 : count_;  // one that is lost comes alone
+        const std::size_t max_items = lookup_.gone ? 1 : count_;  // a lost message is taken alone
         return self_.ring.get({messages_, max_items}, self_.client().slot(), lookup_, patience, &done_, receipt_);
     }
     int next(RingStatus status) {
@@ -122,7 +122,7 @@ nb::object get(PyRing& self, bool wait, nb::handle timeout, nb::handle receipt) 
     std::atomic<std::uint64_t>* cell = nullptr;
     if (!receipt.is_none()) {
         const Block& block = *nb::inst_ptr<PyBlock>(receipt)->block;
-        if (block.bytes < sizeof *cell || block.segment->on_device()) throw nb::value_error("a receipt takes 8 bytes");
+        if (block.bytes < sizeof *cell || block.segment->on_device()) throw nb::value_error("a receipt needs 8 bytes");
         cell = reinterpret_cast<std::atomic<std::uint64_t>*>(block.data());
     }
     const ScratchLease scratch;
@@ -155,13 +155,13 @@ nb::list get_many(PyRing& self, std::size_t max_items, bool wait, nb::handle tim
             }
         }
     }
-    try {  // a signal that came meanwhile, while it can be told what was taken
+    try {  // handle a signal that arrived meanwhile, while the caller can still be told what was taken
         if (!problem && values.size() > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
     } catch (...) {
         problem = std::current_exception();
     }
     if (problem) {
-        // The others are out of the queue as well; nobody but the caller can have them now.
+        // The other messages have left the queue as well; only the caller can get them.
         try {
             std::rethrow_exception(problem);
         } catch (...) {

@@ -1,4 +1,4 @@
-// Messages out of a ring as bytes and blocks, for who moves them to somewhere else (rings_put.cpp has the way back).
+// Messages of a ring as bytes and blocks, for a process that moves them elsewhere. rings_put.cpp has the inverse.
 #include <nanobind/stl/vector.h>
 
 #include "python/errors.hpp"

@@ -1,4 +1,4 @@
-// Values into a ring.
+// Putting values into a ring.
 #include <cstring>
 #include <memory>
 #include <span>
@@ -15,14 +15,15 @@ namespace shmtensor {
 namespace {
 
 constexpr std::size_t kInline =
-    std::size_t{16} * 1024;  // bytes of a body that travel in the ring; longer ones in a block
+    std::size_t{16} * 1024;  // bytes of a body that is stored in the ring; a longer one gets a block
 
 }  // namespace
 
 void write_message(PyRing& self, PyObject* value, EncodedValue& encoded, EncodedMessage& message, unsigned form) {
     message.holds.clear();
     if (!encode(self.client_object.ptr(), value, encoded, form)) throw nb::python_error();
-    // What is copied as it is put is to be read where there may be no such device, or no process.
+    // A value that is copied as it is put may be read where this device does not exist, or after this process has
+    // ended.
     if (form != kAnyForm)
         for (const Block* block : encoded.blocks)
             if (block->segment->on_device()) raise(errors.not_supported, kNotCopied);
@@ -60,7 +61,7 @@ namespace {
     raise_too_large(message.bytes, message.holds.size(), self.ring.header().max_bytes.load());
 }
 
-// One call that publishes messages in order, until all are in or the time is up. `sent`: how many are in, also when it
+// One call that publishes messages in order, until all are put or the time is up. `sent`: how many were put, also if it
 // raises.
 class Delivery {
    public:
@@ -133,7 +134,7 @@ class Delivery {
     const std::uint64_t deadline_, commit_;
     std::size_t& sent_;
     std::size_t done_ = 0;
-    std::uint32_t taken_ = 0;  // as of Ring::taken(), before the last attempt
+    std::uint32_t taken_ = 0;  // Ring::taken() before the last attempt
     Watchers watchers_;
     ClientLookup lookup_;
     RingRetry between_;
@@ -160,7 +161,7 @@ void deliver_all(PyRing& self, const nb::list& values, std::uint64_t deadline, s
     Delivery(self, messages.data(), messages.size(), deadline, sent).run();
 }
 
-// The body of a frame, which must be what encode() writes; the rest of it is checked by who decodes it.
+// Read a frame, and check that its body begins as encode() writes it; decoding checks the rest.
 void read_frame(std::span<const std::byte>& frames, bool with_blocks, bool pickled, EncodedMessage& message) {
     FrameHeader header{};
     if (frames.size() < sizeof header) raise(errors.message_damaged, "a frame is cut off");
@@ -168,7 +169,7 @@ void read_frame(std::span<const std::byte>& frames, bool with_blocks, bool pickl
     frames = frames.subspan(sizeof header);
     const bool in_block = header.flags & kBodyInBlock;
     if (header.body_bytes > frames.size() || (header.flags & ~kBodyInBlock) || (in_block && !with_blocks))
-        raise(errors.message_damaged, "a frame says more of its message than there is");
+        raise(errors.message_damaged, "a frame is shorter than its header states");
     message.flags = header.flags;
     message.body.assign(frames.begin(), frames.begin() + static_cast<std::ptrdiff_t>(header.body_bytes));
     message.bytes = header.body_bytes;
@@ -207,7 +208,7 @@ std::size_t put_frames(PyRing& self, std::span<const std::byte> frames, const nb
     try {
         Delivery(self, messages.data(), messages.size(), 0, sent, commit).run();
     } catch (const nb::python_error&) {
-        if (sent == 0) throw;  // else those that were put count, and the next call finds the same
+        if (sent == 0) throw;  // otherwise return the number put; the next call fails in the same way
     }
     return sent;
 }
@@ -232,7 +233,7 @@ std::size_t put_many(PyRing& self, const nb::list& values, bool wait, nb::handle
     std::size_t sent = 0;
     try {
         deliver_all(self, values, deadline, sent);
-        // A signal that came meanwhile, while it can be told what was put.
+        // Handle a signal that arrived meanwhile, while the caller can still be told what was put.
         if (sent > 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
     } catch (...) {
         add_to_error("put", nb::int_(sent));

@@ -1,4 +1,4 @@
-// The figures of a store, as its clients and the manager get them.
+// Statistics of a store, for its clients and the manager.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Result<StoreFacts> {
                                        field("evicts", &StoreFacts::evicts)};
 };
 
-// Of a ring that is known to be a store. A racy snapshot.
+// A racy snapshot. pre: the ring is a store.
 inline StoreFacts store_facts(const Ring& ring) {
     const StoreHeader& h = Store::header_of(ring);
     return {.objects = h.objects.load(),

@@ -40,14 +40,13 @@ bool learn_tensors(PyObject* module) {
     if (!l.live || !l.share_memory_ || !l.index || !l.assign || !l.not_single || !l.unmoved || !l.settled) return false;
     l.tensor = reinterpret_cast<PyTypeObject*>(Py_NewRef(type.get()));
     l.storage = reinterpret_cast<PyTypeObject*>(Py_NewRef(storage.get()));
-    // The class gets what Python's classes have, which looks for slots, a dict and __del__. Tensor adds none to its
-    // base.
+    // A Python class gets a tp_dealloc that looks for slots, a dict and __del__. Tensor adds none of these to its base.
     l.tensor->tp_dealloc = l.tensor->tp_base->tp_dealloc;
     tensors = l;
     return true;
 }
 
-// Whether what was taken in `epoch` lies where its storage is now. pre: a Storage.
+// Whether an array that was taken in `epoch` lies where its storage is now. pre: a Storage.
 bool is_current(PyObject* storage, PyObject* epoch) {
     PyObject* now = slot(storage, tensors.storage_epoch);
     return now == epoch || (now && epoch && PyObject_RichCompareBool(now, epoch, Py_EQ) == 1);
@@ -63,7 +62,8 @@ PyObject* tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return make_tensor(given[0], count > 1 ? given[1] : Py_None, count > 2 ? given[2] : tensors.unmoved);
 }
 
-// Sizes that are plain integers, of one axis or in a tuple. Gives the count; -1, without an exception, for all else.
+// Sizes that are plain integers: one, or a tuple of them. Returns the count; -1, without an exception, for other
+// objects.
 int plain_sizes(PyObject* shape, Py_ssize_t* sizes) {
     const bool several = PyTuple_CheckExact(shape);
     const Py_ssize_t count = several ? PyTuple_GET_SIZE(shape) : 1;
@@ -98,8 +98,7 @@ PyObject* allocate_tensor(PyObject*, PyObject* const* given, Py_ssize_t count) {
 
 // ----------------------------------------------- TensorBase: the methods of Tensor that programs call for each element
 
-// The live array of what is a Tensor, as any subclass of TensorBase is but for its own kind. A new reference, or
-// nullptr with an exception set.
+// The live array of a Tensor; TensorBase itself is refused. A new reference, or nullptr with an exception set.
 PyObject* array_of(PyObject* self) {
     if (!need_tensors()) return nullptr;
     if (PyObject_TypeCheck(self, tensors.tensor)) return live_array(self);
@@ -107,14 +106,14 @@ PyObject* array_of(PyObject* self) {
     return nullptr;
 }
 
-// x[key] of an integer within the first axis or of a slice; nullptr without an exception for all else, which
-// Tensor._index is asked.
+// x[key] for a slice, or an integer within the first axis. nullptr without an exception for other keys, which
+// Tensor._index handles.
 PyObject* view_at(PyObject* self, PyObject* key) {
     const bool slice = PySlice_Check(key);
     if (!(slice || PyLong_CheckExact(key)) || !tensors.tensor || !PyObject_TypeCheck(self, tensors.tensor))
         return nullptr;
     PyObject *storage = slot(self, tensors.storage_of), *epoch = slot(self, tensors.epoch);
-    // A tensor without a storage makes one first, for itself and the view; one whose storage has moved follows it.
+    // Tensor._index first makes a storage for a tensor without one, and updates a tensor whose storage has moved.
     if (!storage || !epoch) return nullptr;
     if (storage == Py_None ? epoch != tensors.settled : !is_current(storage, epoch)) return nullptr;
     const Ref array = Ref::to(slot(self, tensors.array)), kept = Ref::to(storage), since = Ref::to(epoch);
@@ -122,13 +121,13 @@ PyObject* view_at(PyObject* self, PyObject* key) {
     const Py_ssize_t index = slice ? 0 : PyLong_AsSsize_t(key);
     if (index == -1 && PyErr_Occurred()) return PyErr_Clear(), nullptr;
     const Ref view(slice ? PyObject_GetItem(array.get(), key) : element_view(array.get(), index));
-    if (!view && slice) PyErr_Clear();  // _index says what is wrong
+    if (!view && slice) PyErr_Clear();  // _index raises the error
     PyObject* made = view ? make_tensor(view.get(), storage, epoch) : nullptr;
     if (made) become_view(made, self);
     return made;
 }
 
-// Whether gradients are recorded for a tensor. pre: tensors are known
+// Whether gradients are recorded for a tensor. pre: tensors have been imported
 bool is_recorded(PyObject* tensor) {
     return autograd::modes.enabled && autograd::requires_grad(tensor);
 }
@@ -161,7 +160,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) {
     return Ref(PyObject_VectorcallMethod(tensors.assign, arguments, 3, nullptr)) ? 0 : -1;
 }
 
-// The only element as a Python value; `doing` is for the error where there is not exactly one.
+// The only element as a Python value; `doing` is for the error if there is not exactly one.
 PyObject* element(PyObject* self, const char* doing) {
     const Ref array(array_of(self));
     if (!array) return nullptr;
@@ -193,8 +192,8 @@ int to_bool(PyObject* self) {
     return value ? PyObject_IsTrue(value.get()) : -1;
 }
 
-// NumPy exports the buffer of a view that is nobody else's, so that who asks a memoryview for its object and reshapes
-// that does not change the tensor.
+// NumPy exports the buffer of a fresh view, so that a caller who gets the object of a memoryview and reshapes it does
+// not change the tensor.
 int export_buffer(PyObject* self, Py_buffer* buffer, int flags) {
     buffer->obj = nullptr;
     const Ref array(array_of(self));
@@ -248,7 +247,7 @@ PyMethodDef base_methods[] = {
      "Raises InvalidArgument: there is not exactly one."},
     {"numpy", numpy, METH_NOARGS,
      "numpy($self, /)\n--\n\nAn ndarray over the same memory, which it keeps alive.\n\n"
-     "It does not follow when the storage moves (`share_memory_`, `resize_`): take it after that."},
+     "It does not follow the storage when that moves (`share_memory_`, `resize_`): call numpy() after that."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot base_slots[] = {
@@ -287,7 +286,7 @@ bool need_tensors() {
 PyTypeObject* find_tensors() {
     const Ref name(PyUnicode_FromString("shmtensor._tensor.core"));
     const Ref module(name ? PyImport_GetModule(name.get()) : nullptr);
-    // One that is being imported just now has made no tensors yet.
+    // While the module is being imported, there are no tensors yet.
     if (!module || !PyObject_HasAttrString(module.get(), "TENSOR_CLASSES") || !learn_tensors(module.get()))
         PyErr_Clear();
     return tensors.tensor;
@@ -317,7 +316,7 @@ PyObject* find_live_array(PyObject* t) {
     } else if (storage != Py_None) {
         array = nullptr;
     }
-    if (!array) PyErr_SetString(PyExc_AttributeError, "a tensor that was never made whole");
+    if (!array) PyErr_SetString(PyExc_AttributeError, "the tensor was not initialised");
     return Py_XNewRef(array);
 }
 

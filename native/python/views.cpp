@@ -11,14 +11,14 @@
 namespace shmtensor {
 namespace {
 
-// Smaller blocks are copied for a personal view: that costs less than a mapping, of which a process has a limited
-// number. From here on blocks begin at a page. Larger ones are copied, too, where the segment's descriptor is lost.
+// Smaller blocks are copied for a personal view: a copy is cheaper than a mapping, and a process has a limited number
+// of mappings. Blocks of this size and more begin at a page. They are copied, too, if the segment's descriptor is lost.
 constexpr std::uint64_t kMappedFrom = kPagedFrom;
 
 }  // namespace
 
 PyView::PyView(nb::handle_t<PyBlock> from, int number) {
-    if (number < 1 || number > 4) throw nb::value_error("a view has kind 1 to 4");
+    if (number < 1 || number > 4) throw nb::value_error("the kind of a view must be 1 to 4");
     const Block& b = *nb::inst_ptr<PyBlock>(from)->block;
     if (!b.client->may_touch()) raise_not_held(*b.client);
     kind = static_cast<ViewKind>(number);
@@ -55,7 +55,7 @@ PyView::~PyView() {
         ::operator delete(data, std::align_val_t{kLine});
 }
 
-// So that whoever comes upon the bytes in another way gets no wider rights.
+// Counted so that code that finds the bytes in another way gets no wider rights.
 void PyView::count(int by) {
     if (kind != ViewKind::lent && kind != ViewKind::frozen) return;
     Block& b = *nb::inst_ptr<PyBlock>(block)->block;

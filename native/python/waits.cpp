@@ -7,8 +7,8 @@
 namespace shmtensor {
 namespace {
 
-constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays busy is an error
-constexpr std::uint64_t kAskAgain = 100'000'000;      // ns between two looks for a manager
+constexpr std::uint64_t kLockBound = 30'000'000'000;  // ns until a lock that stays held is an error
+constexpr std::uint64_t kAskAgain = 100'000'000;      // ns between two searches for a manager
 constexpr int kSegmentTries = 3;                      // need_segment calls for one allocation
 
 }  // namespace
@@ -34,7 +34,7 @@ void ask_for_manager(PyClient& client) {
     if (now - client.asked < kAskAgain || !client.client.may_touch()) return;
     client.asked = now;
     client.need_manager();
-    client.asked = os::monotonic_ns();  // it may have taken its time
+    client.asked = os::monotonic_ns();  // the call may have taken long
 }
 
 void check_signals(PyClient& client) {
@@ -42,11 +42,11 @@ void check_signals(PyClient& client) {
     look_for_manager(client);
 }
 
-// Have the program free what it can for an allocation that was refused (shmtensor.hooks), once; false: it has no way
-// to, or had its chance. May run any Python, and raise.
+// Let the program free memory for an allocation that was refused (shmtensor.hooks), once. False: it has no callback, or
+// was called already. May run arbitrary Python code, and raise.
 bool ClientRetry::relieve() {
     if (relieved_ || needs_.bytes == 0) return false;
-    // Not imported now, when descriptors may be what is lacking: without the module nobody has set a callback.
+    // Do not import it here, since descriptors may be lacking. Without the module, no callback has been set.
     const nb::object hooks = nb::steal(PyImport_GetModule(nb::str("shmtensor.hooks").ptr()));
     relieved_ = hooks.is_valid() && nb::cast<bool>(hooks.attr("relieve")(needs_.bytes));
     return relieved_;

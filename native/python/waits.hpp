@@ -1,4 +1,4 @@
-// Calls that may have to wait: made first with the GIL, then without it in slices between which signals are looked at.
+// Calls that may block: tried first with the GIL, then without it in slices between which signals are handled.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,10 +13,10 @@
 
 namespace shmtensor {
 
-constexpr int kSlice = 50;  // ms between two looks at signals
+constexpr int kSlice = 50;  // ms between two checks for signals
 
-// Without the GIL from here to the end of the scope. A daemon thread that wants it back while the interpreter ends is
-// unwound by Python before 3.14, which no frame of C++ on the way lets pass: it stays here instead, as in 3.14.
+// Releases the GIL until the end of the scope. Before 3.14, Python unwinds a daemon thread that wants the GIL back
+// while the interpreter ends, which C++ frames on the way do not allow. The thread blocks here instead, as in 3.14.
 class GilRelease {
    public:
     GilRelease() : state_(PyEval_SaveThread()) {}
@@ -34,26 +34,27 @@ class GilRelease {
     PyThreadState* state_;
 };
 
-// A deadline is a moment on CLOCK_MONOTONIC in ns. As the standard library reads a timeout: None is for ever, less than
-// nothing is 0: at once.
+// A deadline is a time of CLOCK_MONOTONIC in ns. Timeouts are read as by the standard library: None means for ever, and
+// a negative one means 0.
 constexpr std::uint64_t kForever = ~std::uint64_t{0};
-std::uint64_t deadline_of(bool wait, nb::handle timeout);  // raises ValueError and what reading the timeout raises
+std::uint64_t deadline_of(bool wait, nb::handle timeout);  // raises ValueError, and what reading the timeout raises
 std::uint64_t left_of(std::uint64_t deadline);             // ns until then
 
-// Between two slices of waiting: runs Python's signal handlers, and has somebody see to it that the group has a
-// manager. Both may raise.
+// Between two slices of waiting: runs Python's signal handlers, and makes sure that the group has a manager. Both may
+// raise.
 void check_signals(PyClient& client);
-// The second part alone: at most every 100 ms, once the manager is gone, or another one leads.
+// Only the second part: at most every 100 ms, if the manager is gone or another one leads.
 void ask_for_manager(PyClient& client);
 inline void look_for_manager(PyClient& client) {
     if (!client.client.is_led()) [[unlikely]]
         ask_for_manager(client);
 }
 
-// The one loop of calls that may have to wait. The first attempt was made with the GIL and without waiting, and gave
-// `result`. Now `next(result)` says how it is to be made again, as attempt(patience in ms): kDone: no more; 0: at once
-// and with the GIL; else without the GIL, waiting for at most so long. It sees to what the attempt lacked, looks at
-// signals, and may raise. (No optional: it is written in parts and read whole, which stalls the processor.)
+// The common loop of calls that may block. The first attempt was made with the GIL and without waiting, and returned
+// `result`. `next(result)` provides what the attempt lacked, handles signals, may raise, and returns the patience in ms
+// for the next attempt(patience). kDone: stop; 0: with the GIL and without waiting; otherwise without the GIL, waiting
+// at most that long. (An int, not an optional, which is written in parts and read as a whole: that stalls the
+// processor.)
 constexpr int kDone = -1;
 template <class Result, class Attempt, class Next>
 Result retry(Result result, Attempt&& attempt, Next&& next) {
@@ -68,7 +69,7 @@ Result retry(Result result, Attempt&& attempt, Next&& next) {
     return result;
 }
 
-// Sleep without the GIL, then look at signals.
+// Sleep without the GIL, then handle signals.
 template <class Sleep>
 void sleep_without_gil(PyClient& client, Sleep&& sleep) {
     {
@@ -78,8 +79,8 @@ void sleep_without_gil(PyClient& client, Sleep&& sleep) {
     check_signals(client);
 }
 
-// After a try that failed: wait in slices (`wait(ns)` without the GIL, true: it has come) until the deadline. The last
-// slice is one of 0 ns. False: the time is up.
+// After a failed try: wait in slices until the deadline, by `wait(ns)` without the GIL, which returns true on success.
+// The last slice is 0 ns. False: the time is up.
 template <class Wait>
 bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slice_ns, Wait&& wait) {
     bool waited = false, last = false;
@@ -98,13 +99,13 @@ bool wait_in_slices(PyClient& client, std::uint64_t deadline, std::uint64_t slic
         });
 }
 
-// What a call of a client is about, if that may be lacking: a segment that has to be mapped, bytes to be allocated.
+// What a call of a client may lack: a segment to be mapped, or bytes to be allocated.
 struct Needs {
     std::uint64_t segment = 0, bytes = 0;
-    int device = kHost;  // whose memory the bytes are to be
+    int device = kHost;  // in whose memory to allocate the bytes
 };
 
-// What the call lacked is asked for, in Python where need be.
+// Provides what the call lacked, by Python code if needed.
 class ClientRetry {
    public:
     ClientRetry(PyClient& client, const Needs& needs) : client_(client), needs_(needs) {}
@@ -120,7 +121,7 @@ class ClientRetry {
     bool relieved_ = false;
 };
 
-// Make a call of the core until it is through. Raises what it failed with (errors.hpp, raise_status).
+// Repeat a call of the core until it succeeds. Raises the error if it fails (errors.hpp, raise_status).
 template <class Call>
 void retry_blocking(PyClient& client, const Needs& needs, Call&& call) {
     const Status status = call(0u);
