@@ -100,6 +100,7 @@ class SegmentMetadata {
     // Release every hold of a slot or ring. Returns how many. `rebuild`: then derive all derived fields again, whatever
     // they contain.
     std::uint32_t release_holds_of(std::uint32_t slot, bool rebuild = false);
+    // Release the tickets of slot 0 that were made before `before` (CLOCK_MONOTONIC, seconds). Returns how many.
     std::uint32_t expire_tickets(std::uint32_t before);
     // The owner of each hold, within the capacity of `rings`. False: the capacity is too small, or an owner is a slot.
     bool owners(std::vector<std::uint32_t>& rings) const;

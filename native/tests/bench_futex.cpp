@@ -1,6 +1,6 @@
-// What the kernel needs to hand a turn to another process and back, without Python: two words in shared memory.
-// One JSON object a line; nanoseconds, medians. Argument: microseconds between turns in the rows "pause". Left to
-// itself the scheduler puts two processes that only ever wake each other on one core; "apart" keeps them on two.
+// Time that the kernel takes to pass a turn to another process and back, without Python: two words in shared memory.
+// One JSON object a line; nanoseconds, medians. Argument: microseconds between turns in the rows "pause". Left
+// to itself, the scheduler puts two processes that only ever wake each other on one core; "apart" keeps them on two.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,11 +19,11 @@ using namespace shmtensor;
 
 namespace {
 
-constexpr std::uint64_t kPatience = 100'000'000;  // ns that a wait lasts before it looks again
+constexpr std::uint64_t kPatience = 100'000'000;  // ns of a wait before it reads the word again
 
 struct Words {
-    alignas(64) std::atomic<std::uint32_t> there{0};  // turns asked for; the parent's
-    alignas(64) std::atomic<std::uint32_t> back{0};   // turns answered; the child's
+    alignas(64) std::atomic<std::uint32_t> there{0};  // turns requested; written by the parent
+    alignas(64) std::atomic<std::uint32_t> back{0};   // turns answered; written by the child
 };
 
 void await(const std::atomic<std::uint32_t>& word, std::uint32_t turn, bool sleep) {
@@ -85,7 +85,7 @@ int main(int count, char** arguments) {
     print("spin", 20'000, false, 0, false);
     print("futex", 2'000, true, 0, false);
     print("futex_pause", 100, true, pause_us, false);
-    print("futex_apart", 2'000, true, 0, true);  // from here on this process stays on core 0
+    print("futex_apart", 2'000, true, 0, true);  // this process stays on core 0 afterwards
     print("futex_apart_pause", 100, true, pause_us, true);
     return 0;
 }

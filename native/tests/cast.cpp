@@ -1,11 +1,11 @@
 // Writers and readers of one broadcast, killed: at every failpoint of it in every role, and at random.
 //
-//   cast                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
-//   cast storm [KILLS] [SEED]     random kills of the writer and the readers under load
+//   cast                          the matrix: kill, stop and exit at every point; exits with 0 when all were reached
+//   and every check passed cast storm [KILLS] [SEED]     random kills of the writer and the readers under load
 //
-// The harness is the manager: it undoes the transfers of a dead client, then releases what that one held. A message
-// says which one it is by the count of the tail it was put at, which a writer who died before did not move: so every
-// reader can tell that it sees each, and in order.
+// The harness is the manager: it undoes the transfers of a dead client, then releases its holds. A message
+// contains its number, the count of the tail at which it was put. A writer that died before that did not move the tail,
+// so every reader can tell that it sees each message, and in order.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -41,7 +41,7 @@ struct World : RingWorld {
         ring.header().policy = static_cast<std::uint32_t>(policy);
     }
 
-    // A reader in the harness itself, which has no client: it looks at blocks through their file.
+    // A reader in the harness itself, which has no client: it reads blocks through their file.
     bool read(Reader& reader, std::uint32_t slot, const std::string& what) {
         ManagerLookup all(*this);
         EncodedMessage message;
@@ -64,7 +64,7 @@ struct World : RingWorld {
             want(arena.metadata.is_live(hold.block, hold.generation), what + ": a block is gone");
             std::uint64_t sum = 0;
             want(::pread(arena.payload, &sum, sizeof sum, static_cast<off_t>(record.offset)) == sizeof sum, "pread");
-            want(sum == sum_of(number, record.size), what + ": a block has another's content");
+            want(sum == sum_of(number, record.size), what + ": a block has the content of another");
             end(hold);
         }
         return true;
@@ -84,7 +84,7 @@ struct World : RingWorld {
         metadata.unlock();
     }
 
-    // Nobody is left: the ring and every arena are as they should be, and end empty.
+    // All processes have ended: the ring and every arena are sound and empty.
     void audit(const std::string& what) {
         ManagerLookup all(*this);
         if (const char* wrong = ring.check(all)) fail(what + ": " + wrong);
@@ -93,7 +93,7 @@ struct World : RingWorld {
         const std::uint32_t slot = claim();
         while (ring.size() > 0)
             want(broadcast.drop(message, Drop::unneeded, 0, slot, all, 1000) == RingStatus::ok,
-                 what + ": a message that nobody lacks stays");
+                 what + ": a message that every reader has read stays");
         reclaim(slot);
         for (Arena& arena : arenas) {
             arena.check(what);
@@ -122,7 +122,7 @@ struct Member : RingMember {
                 want(retry_blocking([&](unsigned p) { return client.reserve_holds(lookup.missing, p); }) == Status::ok,
                      "holds");
             } else {
-                want(result == RingStatus::busy && tries < 600, "the broadcast cannot be had");
+                want(result == RingStatus::busy && tries < 600, "the broadcast could not be locked");
             }
         }
     }
@@ -192,7 +192,7 @@ struct Member : RingMember {
         return sent;
     }
 
-    // False: nothing came within the time.
+    // False: no message came in time.
     bool read(std::uint64_t patience_ns, Next next = Next::oldest) {
         EncodedMessage message;
         const RingStatus result = retry_broadcast(
@@ -213,7 +213,7 @@ struct Member : RingMember {
             want(client.receive(hold, &block) == Status::ok, "a block of a message is gone");
             std::uint64_t sum = 0;
             std::memcpy(&sum, block->data(), sizeof sum);
-            want(sum == sum_of(number, block->bytes), "a block has another's content");
+            want(sum == sum_of(number, block->bytes), "a block has the content of another");
             const auto* bytes = reinterpret_cast<const unsigned char*>(block->data());
             want(bytes[block->bytes - 1] == static_cast<unsigned char>(number), "a block is torn");
             client.release(block);
@@ -253,7 +253,7 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
         if (role == "leaver") return me.broadcast.leave(me.reader);
         if (role == "skipper") {
             me.read(0, Next::newest);
-            want(me.reader.skipped > 0 && me.reader.missed == 0, "a reader does not count what it passes over");
+            want(me.reader.skipped > 0 && me.reader.missed == 0, "a reader does not count the messages that it skips");
             while (me.drop(Drop::passed)) {
             }
             return;
@@ -263,7 +263,7 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
     }
 }
 
-// One run of the matrix: a ring with messages, a reader who has died, and one who sees all that is to be seen.
+// One run of the matrix: a ring with messages, a reader that has died, and a witness that reads every message.
 struct Run {
     std::string role, what;
     bool drops;
@@ -302,7 +302,7 @@ struct Run {
 
     pid_t start(const std::string& as, const std::string& spec) {
         dead.push_back(world.claim());
-        ++arena;  // one that nobody has allocated from before
+        ++arena;  // an arena that is still unused
         const pid_t pid = ::fork();
         want(pid >= 0, "fork");
         if (pid == 0) {
@@ -317,7 +317,7 @@ struct Run {
         const pid_t pid = start(as, spec);
         want(::waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), what + ": the victim lives");
     }
-    // A stopped holder stops nobody for longer than they are ready to wait.
+    // A stopped holder blocks others no longer than their patience.
     void act_beside_a_stopped_one() {
         EncodedMessage message;
         const RingStatus got = world.broadcast.drop(message, Drop::passed, 0, kMaxSlots - 1, all, 10);
@@ -325,7 +325,7 @@ struct Run {
              what + ": beside a stopped process");
         for (const MessageHold& hold : message.holds) {
             SegmentMetadata& metadata = world.arenas[hold.segment - 1].metadata;
-            // Its metadata may be what the stopped process has.
+            // The stopped process may hold the lock of its metadata.
             if (!metadata.lock(0, 10)) {
                 dead.push_back(kMaxSlots - 1);
                 break;
@@ -337,7 +337,7 @@ struct Run {
     bool witness_reads() { return world.read(witness, slot_, what); }
     void finish() {
         for (const std::uint32_t one : dead) world.reclaim(one);
-        // Read in order, and under Policy::block without a gap, up to the last.
+        // The witness reads all messages in order, under Policy::block without a gap.
         while (witness_reads()) want(drops || witness.next == ++expected_, what + ": a message is missed");
         want(witness.next == count_of(world.ring.header().tail.at.word.load()), what + ": the witness ends early");
         want(drops || world.broadcast.missed(witness) == 0, what + ": messages are missed");
@@ -388,7 +388,7 @@ class Storm {
         begin(true);
         for (int i = 0; i < 3; ++i) begin(false);
     }
-    // A process is killed, and another one takes its place.
+    // Kill a process, and start another in its place.
     void kill_one() {
         pause_before_kill(static_cast<std::uint32_t>(random_() % 5000), [&] { return world_.board->read.load(); });
         const std::size_t which = random_() % all_.size();
@@ -405,7 +405,7 @@ class Storm {
         }
         begin(one.writes);
     }
-    // Gives the numbers of messages and of reads.
+    // Returns the numbers of messages and of reads.
     std::pair<std::uint32_t, std::uint64_t> finish() {
         world_.board->stop = true;
         for (const One& one : all_) {
@@ -417,7 +417,7 @@ class Storm {
             want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process failed: " + std::to_string(status));
             world_.reclaim(one.slot);
         }
-        want(world_.board->missed == 0, "readers missed messages that nobody may drop");
+        want(world_.board->missed == 0, "readers missed messages that may not be dropped");
         const std::uint32_t messages = count_of(world_.ring.header().tail.at.word.load());
         world_.audit("storm");
         return {messages, world_.board->read.load()};
@@ -491,7 +491,7 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
     return 0;
 }
 
-// What another writer did between a put that found no room and what follows from that.
+// Another writer makes room after a put has found none and before it drops a message.
 void between() {
     World world(1, 2, Policy::drop_oldest);
     const std::uint32_t slot = world.claim();
@@ -502,11 +502,11 @@ void between() {
         const std::uint32_t taken = me.ring.taken();
         me.put(0, 10);  // drops one
         want(!me.drop(Drop::oldest, taken) && me.broadcast.missed(me.reader) == 1,
-             "one is dropped for room that there is");
+             "a message is dropped although there is room");
         want(me.drop(Drop::oldest, taken + 1) && me.broadcast.missed(me.reader) == 2, "the oldest can be dropped");
         me.ring.header().head.asleep = 1;
         me.broadcast.leave(me.reader);
-        want(me.ring.header().head.asleep == 0, "who waits for room is not told of a reader that leaves");
+        want(me.ring.header().head.asleep == 0, "a writer that waits for room is not woken when a reader leaves");
         while (me.drop(Drop::unneeded)) {
         }
         want(me.client.close(), "close");

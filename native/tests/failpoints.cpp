@@ -1,6 +1,6 @@
-// Every failpoint of the core, killed, stopped and exited in every role that passes it; the world must be whole after.
+// Kill, stop and exit at every failpoint of the core, in every role that passes it. The world must be sound afterwards.
 //
-//   failpoints                run the matrix; ends 0 when every point was reached and everything held
+//   failpoints                run the matrix; exits with 0 when every point was reached and every check passed
 //   failpoints --list         names of the points in this binary
 //   failpoints ROLE ...       (internal) one role, as a process of its own, armed by SHMTENSOR_FAILPOINT
 #include <signal.h>
@@ -25,7 +25,7 @@ constexpr int kGroupFd = 50, kConnectionFd = 51, kOwnMetadata = 52, kOwnPayload 
 constexpr std::uint64_t kOwnId = 2, kPeerId = 1;  // the role's arena, the harness's arena
 constexpr std::uint32_t kHarness = 1, kRole = 2, kLate = 3;
 constexpr std::size_t kBlocks = 6;
-// Points of programs of their own.
+// Points that other programs test.
 constexpr const char* kElsewhere[] = {"ring.", "sync.", "broadcast.", "reach.", "group.may_open.", "timelines."};
 const std::vector<std::string> kRoles = {"owner", "peer", "forker", "spawner", "manager", "successor"};
 
@@ -39,7 +39,7 @@ struct Named {
 struct Role {
     Group group;
     std::unique_ptr<Client> client;
-    SegmentMetadata own;  // a second mapping of the own arena, to act as somebody else
+    SegmentMetadata own;  // a second mapping of the own arena, to act as another process
 
     Role() {
         want(group.open(kGroupFd) == 0, "group.open");
@@ -131,7 +131,7 @@ void play_spawner() {
     role.client->release(own);
 }
 
-// A manager that releases the holds of the late client; `successor` finds the lock of the dead first.
+// A manager that releases the holds of the late client; `successor` first takes over the lock of a dead process.
 void play_manager() {
     SegmentMetadata metadata;
     want(metadata.open(::fcntl(kPeerMetadata, F_DUPFD_CLOEXEC, 100), kPeerId, kArenaBytes, false) == 0, "open");
@@ -195,7 +195,7 @@ struct Harness {
             {group.fd(), kGroupFd},     {roles.ours, kConnectionFd},         {own.metadata.fd(), kOwnMetadata},
             {own.payload, kOwnPayload}, {peer.metadata.fd(), kPeerMetadata}, {peer.payload, kPeerPayload}};
         for (const auto& [from, to] : pass) ::posix_spawn_file_actions_adddup2(&files, from, to);
-        // The kernel cannot run this program if an emulator does.
+        // If an emulator runs this program, the kernel cannot run it directly.
         std::vector<std::string> words = {self, role};
         if (emulator()) words.insert(words.begin(), emulator());
         for (const Named& n : named)
@@ -218,7 +218,7 @@ struct Harness {
         return pid;
     }
 
-    // Read what the role's fork hooks announced; a child's end of file says that it is gone. Gives the slots.
+    // Read the embryos that the role's fork hooks announced, and wait until each child has ended. Returns their slots.
     std::vector<std::uint32_t> embryos(const std::string& what) {
         os::close(roles.ours);
         roles.ours = -1;
@@ -249,7 +249,7 @@ struct Harness {
                 os::close(fd);
             }
         }
-        // Claimed, but never announced: the claimer is dead, so they are too.
+        // Claimed, but never announced: the claimer is dead, so these are dead too.
         for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
             const std::uint64_t word = group.slot(s).word.load();
             if (state_of(word) == SlotState::embryo && std::find(slots.begin(), slots.end(), s) == slots.end())
@@ -268,7 +268,7 @@ struct Harness {
         peer.check(what);
         own.check(what);
         const auto live = own.metadata.header().live_blocks.load();
-        // A ticket of the group outlives its sender by promise 4; nothing else of the role may.
+        // A ticket of the group may outlive its sender; nothing else of the role may.
         want(own.metadata.lock(0, 1000), what);
         own.metadata.expire_tickets(~0u);
         own.metadata.unlock();
@@ -308,7 +308,7 @@ bool run(const std::string& self, const std::string& role, const std::string& po
     const std::string what = role + " " + point + ":" + std::to_string(nth) + ":" + action;
     Harness harness;
     int status = 0;
-    if (role == "successor") {  // somebody dies in the harness's metadata first
+    if (role == "successor") {  // first a process dies with the lock of the harness's metadata
         const pid_t victim = harness.start(self, "peer", "metadata.add_hold.entry_taken:1:kill");
         want(::waitpid(victim, &status, 0) == victim && WIFSIGNALED(status), what + ": the victim lives");
     }
@@ -316,7 +316,7 @@ bool run(const std::string& self, const std::string& role, const std::string& po
     want(::waitpid(pid, &status, WUNTRACED) == pid, what);
     const bool stopped = WIFSTOPPED(status);
     if (stopped) {
-        // A stopped holder stops nobody: the manager only tries, a client's wait is bounded.
+        // A stopped holder does not block others: the manager only tries, and a client's wait is bounded.
         if (harness.peer.metadata.lock_untrusted()) harness.peer.metadata.unlock();
         if (harness.own.metadata.lock_untrusted()) harness.own.metadata.unlock();
         Block* block = nullptr;
@@ -348,8 +348,8 @@ int main(int argc, char** argv) {
         }
         return play(argv[1], named);
     }
-    set_bound(900);                                                            // the bound of the whole matrix
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe");  // which an emulator's child has not
+    set_bound(900);                                                            // of the whole matrix
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");  // differs in an emulator's child
     const auto points = points_where([](const std::string& point) {
         return std::none_of(std::begin(kElsewhere), std::end(kElsewhere),
                             [&](const char* area) { return point.starts_with(area); });

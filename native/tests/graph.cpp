@@ -2,7 +2,8 @@
 //
 //   graph [GRAPHS] [SEED]
 //
-// A gradient is a number on the heap, and each edge multiplies by one. What is not dropped is seen by the count.
+// A gradient is a number on the heap, and each edge multiplies by a factor. A count shows gradients that were not
+// dropped.
 #include "tensor/graph.hpp"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ struct Graph {
     Vertex& of(const Node& node) { return *vertices[node.sequence - 1]; }
 };
 
-// Gradients of all outputs of all nodes, by going through the nodes in reverse order.
+// The gradients of all outputs of all nodes, computed in reverse order of the nodes.
 std::vector<std::vector<Number>> expected(Graph& graph, const std::vector<std::pair<Edge, Number>>& roots) {
     std::vector<std::vector<Number>> sums;
     sums.reserve(graph.vertices.size());
@@ -89,7 +90,7 @@ class Numbers final : public Evaluator {
         const Graph::Vertex& vertex = graph_.of(node);
         const bool ok = step();
         for (std::uint32_t edge = 0; edge < node.edge_count; ++edge) {
-            if (!ok && edge == node.edge_count / 2) break;  // an error in the midst
+            if (!ok && edge == node.edge_count / 2) break;  // an error halfway
             if (!node.edges[edge].to && edge % 2 == 0) continue;
             Number sum = 0;
             for (std::uint32_t out = 0; out < node.output_count; ++out)
@@ -149,7 +150,7 @@ Edge random_output(Graph& graph, std::mt19937_64& random) {
     return {&node, nullptr, static_cast<std::uint32_t>(random() % node.output_count)};
 }
 
-// Which nodes a gradient comes to, and which lead to a target.
+// Which nodes get a gradient, and which lead to a target.
 std::vector<bool> reached(Graph& graph, const std::vector<std::pair<Edge, Number>>& roots) {
     std::vector<bool> found(graph.vertices.size());
     for (const auto& root : roots) found[root.first.to->sequence - 1] = true;
@@ -169,7 +170,7 @@ std::vector<bool> leading(Graph& graph, const std::vector<Edge>& targets) {
     return found;
 }
 
-// A pass; returns whether it went well.
+// Runs a pass; returns whether it succeeded.
 bool run(Numbers& numbers, const std::vector<std::pair<Edge, Number>>& roots, const std::vector<Edge>& targets) {
     Pass pass(numbers);
     for (const auto& [edge, number] : roots)
@@ -197,7 +198,7 @@ void check_random(std::mt19937_64& random) {
     }
     require(std::is_sorted(all.prepared.rbegin(), all.prepared.rend()), "an earlier node ran first");
     for (std::size_t at = 0; at < graph.vertices.size(); ++at) {
-        require(comes_to[at] || !done[at], "a node ran to which no gradient comes");
+        require(comes_to[at] || !done[at], "a node without gradients ran");
         if (done[at]) require(all.seen[at] == sums[at], "a wrong gradient");
         if (!done[at])
             for (const Number one : sums[at]) require(one == 0, "a node did not run");

@@ -1,4 +1,4 @@
-// Every failpoint in every role: the driver that the programs share, each with roles and an audit of its own.
+// The driver that the matrix programs share: every failpoint in every role. Each program has its own roles and audit.
 #pragma once
 
 #include <sys/prctl.h>
@@ -26,10 +26,10 @@ inline std::set<std::string> points_where(const std::function<bool(const std::st
 }
 
 constexpr int kTries = 10;
-constexpr int kPassesEmulated = 2;  // under an emulator no later passes: a run takes 50 times as long
+constexpr int kPassesEmulated = 2;  // fewer under an emulator, where a run takes 50 times as long
 
-// Plays in a process of its own, which takes with it what it mapped: an emulator keeps tables of every page that this
-// process ever mapped, and copies them at each fork.
+// Plays in a process of its own, whose mappings end with it: an emulator keeps tables of every page that a process ever
+// mapped, and copies them at each fork.
 inline bool play_apart(const Play& play, const std::string& role, const std::string& point, int nth,
                        const std::string& action) {
     constexpr int kPassed = 10, kMissed = 11;
@@ -49,8 +49,8 @@ inline bool play_apart(const Play& play, const std::string& role, const std::str
     return WEXITSTATUS(status) == kPassed;
 }
 
-// Runs all that are in `points`; ends 0 when each of `required` was reached. `nths`: passes to act at, ascending; up to
-// `repeatable` they come again whenever the role is played.
+// Plays all roles at all `points`; returns 0 when each of `required` was reached. `nths`: the passes to act at,
+// ascending; passes up to `repeatable` occur each time that the role is played.
 inline int matrix(const std::set<std::string>& points, const std::set<std::string>& required,
                   const std::vector<std::string>& roles, const std::vector<int>& nths, int repeatable,
                   const Play& play) {
@@ -64,7 +64,7 @@ inline int matrix(const std::set<std::string>& points, const std::set<std::strin
                 reached.insert(point);
                 ++runs;
                 for (const char* action : {"stop", "exit"}) {
-                    bool again = false;  // whether a wait ends in a sleep is up to the machine: not each time
+                    bool again = false;  // whether a wait ends in a sleep depends on timing
                     for (int tries = 0; tries < kTries && !again; ++tries)
                         again = play_apart(play, role, point, nth, action);
                     want(again || nth > repeatable, point + " is not repeatable");

@@ -1,20 +1,22 @@
-// A plugin for qemu-user (QEMU's TCG plugins), built for the host: system calls that it does not make for its guest,
-// and that tests of killed processes need.
+// A TCG plugin for qemu-user, built for the host. It makes system calls that qemu-user does not make for its guest, and
+// that tests of killed processes need.
 //
 //   set_robust_list, get_robust_list   qemu-user answers ENOSYS, since it cannot translate a guest's list in general.
-//                                      Then nobody marks the mutex of a killed holder
-//   madvise                            it answers 0 and does nothing for most advice. MADV_REMOVE then gives nothing
-//                                      back, MADV_POPULATE_WRITE reserves nothing
-//   openat of /proc/PID/stat           of the guest itself it makes the content up, with another start time than others
-//                                      read there. The path is changed to one that it does not know; in place, so that
-//                                      the buffer must have room for two characters more, as that of os.cpp has
+//                                      Then the kernel does not mark the mutex of a killed holder
+//   madvise                            qemu-user answers 0 and ignores most advice. MADV_REMOVE then frees no memory,
+//                                      and MADV_POPULATE_WRITE reserves none
+//   openat of /proc/PID/stat           for the guest itself, qemu-user makes up the content, with a start time that
+//   differs
+//                                      from what others read. The plugin changes the path in place to one that
+//                                      qemu-user does not recognise, so the buffer must have room for two more
+//                                      characters, as that of os.cpp has
 //
 // Here guest and host are both little-endian with pointers of 64 bits, and guest memory lies at its own addresses
 // (guest_base is 0, as for a position-independent program by default). So the guest's addresses, and its robust list,
 // are valid for the kernel as they are.
 //
-// QEMU_PLUGIN=file=qemu_plugin.so qemu-aarch64 program. Debian packages no qemu-plugin.h: what is used is declared
-// here.
+// QEMU_PLUGIN=file=qemu_plugin.so qemu-aarch64 program. Debian has no package with qemu-plugin.h, so the
+// declarations are here.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,7 +30,7 @@
 
 namespace {
 
-constexpr std::int64_t kSetRobustList = 99, kGetRobustList = 100, kMadvise = 233, kOpenAt = 56;  // aarch64's
+constexpr std::int64_t kSetRobustList = 99, kGetRobustList = 100, kMadvise = 233, kOpenAt = 56;  // of aarch64
 constexpr std::uint64_t kRemove = 9, kPopulateWrite = 23;
 thread_local std::uint64_t head = 0, head_bytes = 0;  // as registered
 
@@ -38,8 +40,8 @@ void before_call(std::uint64_t, unsigned, std::int64_t number, std::uint64_t a1,
         head = a1;
         head_bytes = a2;
     }
-    // NOLINTBEGIN(performance-no-int-to-ptr): the guest's addresses are ours
-    // The guest is told ENOSYS all the same, but finds its list. Of the calling thread alone.
+    // NOLINTBEGIN(performance-no-int-to-ptr): guest addresses are host addresses
+    // The guest still gets ENOSYS, but its list is filled in. Only for the calling thread.
     if (number == kGetRobustList && a1 == 0) {
         *reinterpret_cast<std::uint64_t*>(a2) = head;
         *reinterpret_cast<std::uint64_t*>(a3) = head_bytes;

@@ -37,12 +37,12 @@ struct Payload {
         const std::uint64_t largest = longest(kind);
         const std::uint32_t node = ranges.take(bytes, kind);
         if (node == kNone) {
-            // What is twice as large as needed lies in a higher class, and is found as long as there are nodes.
+            // A range twice as large as needed is in a higher class, and is found as long as nodes are left.
             want(largest < 2 * (bytes + kPage) || used() + 3 > max_nodes, "a range that fits was not found");
             return;
         }
         const auto range = ranges[node];
-        want(range.bytes == bytes, "a range has another size than was asked for");
+        want(range.bytes == bytes, "a range does not have the requested size");
         want(range.offset % (bytes >= kPagedFrom ? kPage : kUnit) == 0, "a range is not aligned");
         set(range.offset, bytes, kind, State::taken);
         taken.push_back(node);
@@ -57,12 +57,12 @@ struct Payload {
         ranges.give(node, kind);
         taken.pop_back();
     }
-    // As the heap grows: a step of cold bytes, of which the front is used and the rest is warm from then on.
+    // As the heap grows: take a step of cold bytes, use the front, and free the rest as warm.
     void grow(std::uint64_t step, std::uint64_t bytes) {
         const std::uint32_t node = ranges.take(step, State::cold);
         if (node == kNone) return;
         const auto range = ranges[node];
-        want(range.bytes == step, "a step has another size than was asked for");
+        want(range.bytes == step, "a step does not have the requested size");
         set(range.offset, step, State::cold, State::taken);
         ranges.cut(node, bytes, State::warm);
         want(ranges[node].bytes == bytes, "a step was not cut");
@@ -77,7 +77,7 @@ struct Payload {
     }
     void join() {
         ranges.join_all();
-        for (std::uint64_t u = 0; u < kUnits; ++u)  // warm beside cold is cold now
+        for (std::uint64_t u = 0; u < kUnits; ++u)  // warm units beside cold ones become cold
             if (units[u] == State::warm) {
                 std::uint64_t end = u, from = u;
                 while (end < kUnits && units[end] == State::warm) ++end;
@@ -149,13 +149,14 @@ void sizes() {
     std::uint32_t bin = 0;
     for (std::uint64_t bytes = 1; bytes <= kBinnedUpTo; ++bytes) {
         const std::uint64_t size = rounded(bytes);
-        want(size >= bytes && size % kUnit == 0 && size >= before && rounded(size) == size, "a size is rounded wrong");
+        want(size >= bytes && size % kUnit == 0 && size >= before && rounded(size) == size,
+             "a size is rounded wrongly");
         want(bytes <= 1024 || size - bytes < bytes / 4, "a size wastes more than a quarter");
-        want(bytes < kPagedFrom || size % kPage == 0, "a paged size is no multiple of a page");
+        want(bytes < kPagedFrom || size % kPage == 0, "a paged size is not a multiple of a page");
         if (size != before) want(bin_of(size) == bin++, "bins are not consecutive");
         before = size;
     }
-    want(bin == kBins, "there are more bins than sizes, or fewer");
+    want(bin == kBins, "the number of bins and sizes differ");
 }
 
 // The model of SegmentMetadata: the holds by entry, the blocks by index.
@@ -175,12 +176,12 @@ struct Ledger {
 
     Ledger() { want(metadata.create("test-metadata", 1, 1, 0, kArenaBytes, false) == 0, "metadata.create"); }
 
-    void lock() { want(metadata.lock(1, 1000), "the lock cannot be had"); }
+    void lock() { want(metadata.lock(1, 1000), "the lock could not be taken"); }
     std::uint32_t holds_on(std::uint32_t block) const {
         return static_cast<std::uint32_t>(
             std::count_if(holds.begin(), holds.end(), [&](auto& h) { return h.second.block == block; }));
     }
-    // An entry that make() gives; more are reserved when it gives none.
+    // An entry from make(); reserves more entries when it returns none.
     template <class Make>
     std::uint32_t entry(Make&& make) {
         std::uint32_t hold = make();
@@ -199,7 +200,7 @@ struct Ledger {
         holds.erase(hold);
         const bool last = holds_on(block) == 0;
         const Left left = metadata.release(hold, by_owner);
-        want(left == (!last ? Left::held : by_owner ? Left::home : Left::returned), "release says otherwise");
+        want(left == (!last ? Left::held : by_owner ? Left::home : Left::returned), "release() returned another state");
         if (last) places[block] = by_owner ? Place::home : Place::returned;
     }
     void step(std::mt19937& random) {
@@ -240,11 +241,11 @@ struct Ledger {
             want(std::count(std::begin(places), std::end(places), Place::returned) == 0, "a block did not come home");
         } else if (dice == 90) {
             const auto mine = std::erase_if(holds, [&](auto& h) { return h.second.owner == owner; });
-            want(metadata.release_holds_of(owner) == mine, "another number of holds was released");
+            want(metadata.release_holds_of(owner) == mine, "the wrong number of holds was released");
             note_returned();
         } else if (dice == 91) {
             const auto tickets = std::erase_if(holds, [](auto& h) { return h.second.ticket; });
-            want(metadata.expire_tickets(~0u) == tickets, "another number of tickets expired");
+            want(metadata.expire_tickets(~0u) == tickets, "the wrong number of tickets expired");
             note_returned();
         }
     }
@@ -252,7 +253,7 @@ struct Ledger {
         for (std::uint32_t b = 0; b < kBlocks; ++b)
             if (places[b] == Place::live && holds_on(b) == 0) places[b] = Place::returned;
     }
-    // Its holder dies with the lock, having left rubbish in every derived field.
+    // The holder of the lock dies, and leaves garbage in every derived field.
     void die(std::mt19937& random) {
         std::thread([&] {
             lock();

@@ -1,9 +1,10 @@
-// Rings in messages of rings: what the manager ends, killed and replaced at every point of its look, under a client
-// that opens one meanwhile.
+// Rings in messages of rings: which ones the manager ends, when it is killed, stopped or replaced at every point of its
+// look, and when a client opens a ring meanwhile.
 //
-//   reach     the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
+//   reach     the matrix: kill, stop and exit at every point; exits with 0 when all were reached and every check passed
 //
-// Three rings, each in a message of the one before, the first in one of the last. The harness is the next manager.
+// Three rings, each in a message of the one before it, and the first in a message of the last. The harness is the next
+// manager.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -75,8 +76,8 @@ struct World {
     }
     void reclaim(std::uint32_t slot) {
         for (OneRing& one : rings) {
-            want(!one.ring.has_transfer_of(slot), "nobody dies in a transfer here");
-            want(one.metadata.lock(0, 5000), "the lock of a segment cannot be had");
+            want(!one.ring.has_transfer_of(slot), "no process dies in a transfer here");
+            want(one.metadata.lock(0, 5000), "the lock of a segment could not be taken");
             one.metadata.release_holds_of(slot);
             one.metadata.unlock();
         }
@@ -114,7 +115,7 @@ struct Member {
         std::size_t done = 0;
         want(world.rings[into].ring.put({&message, 1}, slot, lookup, 1000, &done) == RingStatus::ok, "put");
     }
-    // The ring in the oldest message of one.
+    // The ring in the oldest message of ring `from`.
     Block* get(std::uint32_t from) {
         EncodedMessage message;
         message.body.reserve(1);
@@ -130,21 +131,21 @@ struct Member {
     }
 };
 
-// Every ring in the one before it; nobody holds any.
+// Puts every ring into the one before it; no process holds any.
 void tie(World& world) {
     Member first(world, 1);
     std::array<Block*, kRings> blocks{};
     for (std::uint32_t i = 0; i < kRings; ++i)
         want(first.client.receive({i + 1, 0, 1, 0, 0}, &blocks[i]) == Status::ok, "receive");
     for (std::uint32_t i = 0; i < kRings; ++i) first.put(i, *blocks[(i + 1) % kRings]);
-    want(world.group.lead() == 0 && world.look() == 0, "what a process holds was ended");
+    want(world.group.lead() == 0 && world.look() == 0, "a ring that a process holds was ended");
     for (Block* block : blocks) first.client.release(block);
     want(first.client.close(), "close");
     world.group.leave();
     set_state(world.group, 1, SlotState::free);
 }
 
-// Opens the first ring and goes round: all of them have to be there.
+// Opens the first ring and follows the cycle: all rings must be there.
 void go_round(Member& me, Block* here, const std::string& what) {
     for (std::uint32_t i = 0; i < kRings; ++i) {
         Block* next = me.get(i);
@@ -167,14 +168,14 @@ void play(World& world, const std::string& role, std::uint32_t slot) {
     world.look();
 }
 
-// A stopped process goes on, and ends.
+// Continues a stopped process, which then ends.
 void go_on(pid_t pid, const std::string& what) {
     int status = 0;
     ::kill(pid, SIGCONT);
     want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
 }
 
-// Somebody opens a ring now. Either it has ended, and so have all, or it stays, whatever the manager goes on to do.
+// Opens a ring. Either it has ended, and so have all, or it stays, whatever the manager does next.
 void open_beside(World& world, pid_t manager, bool stopped, const std::string& what) {
     const std::uint32_t late = world.group.claim(SlotState::client, 1, 1, 0);
     {
@@ -183,27 +184,27 @@ void open_beside(World& world, pid_t manager, bool stopped, const std::string& w
         const bool gone = me.open(0, &block) == Status::gone;
         want(world.ended() == (gone ? kRings : 0), what + ": some have ended and some have not");
         if (stopped) go_on(manager, what);
-        want(world.ended() == (gone ? kRings : 0), what + ": a ring is ended that is held");
+        want(world.ended() == (gone ? kRings : 0), what + ": a ring that is held was ended");
         if (!gone) go_round(me, block, what);
         want(me.client.close(), what);
     }
     world.reclaim(late);
 }
 
-// Nobody can reach a ring any more: all have ended, and what they hold can be released.
+// No process can reach a ring: all have ended, and their holds can be released.
 void audit(World& world, const std::string& what) {
-    want(world.ended() == kRings || world.look() == kRings, what + ": rings that nobody can reach are not ended");
+    want(world.ended() == kRings || world.look() == kRings, what + ": unreachable rings are not ended");
     want(world.ended() == kRings, what + ": not all have ended");
     World::ManagerLookup all(world);
     for (OneRing& one : world.rings)
         if (const char* wrong = one.ring.check(all)) fail(what + ": " + wrong);
     for (OneRing& one : world.rings) {
-        want(one.metadata.lock(0, 5000), what + ": a lock cannot be had");
+        want(one.metadata.lock(0, 5000), what + ": a lock could not be taken");
         for (std::uint32_t i = 0; i < kRings; ++i) one.metadata.release_holds_of(kFirstRing + i);
         const char* wrong = one.metadata.check();
         one.metadata.unlock();
         if (wrong) fail(what + ": " + wrong);
-        want(one.metadata.header().live_blocks == 0, what + ": a ring is held still");
+        want(one.metadata.header().live_blocks == 0, what + ": a ring is still held");
     }
 }
 
@@ -236,7 +237,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         want(!world.group.decide(look) && world.ended() == 0, what + ": a look is decided though a ring was opened");
     if (role == "manager beside an opener") open_beside(world, pid, stopped, what);
     if (role != "opener") want(world.group.lead() == 0, what + ": the next manager cannot lead");
-    if (stopped && role == "manager") {  // it goes on when it has been replaced
+    if (stopped && role == "manager") {  // continues after it has been replaced
         want(world.ended() == kRings || world.look() == kRings, what + ": the next manager does not end them");
         go_on(pid, what);
     } else if (stopped && role == "opener") {

@@ -1,10 +1,10 @@
 // Producers and consumers of one ring, killed: at every failpoint of the ring in every role, and at random.
 //
-//   ring                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
-//   ring storm [KILLS] [SEED]     random kills of producers and consumers under load
-//   ring threads [SECONDS]        the same load by threads, for ThreadSanitizer
+//   ring                          the matrix: kill, stop and exit at every point; exits with 0 when all were reached
+//   and every check passed ring storm [KILLS] [SEED]     random kills of producers and consumers under load ring
+//   threads [SECONDS]        the same load by threads, for ThreadSanitizer
 //
-// The harness is the manager: it undoes the transfers of a dead client, then releases what that one held.
+// The harness is the manager: it undoes the transfers of a dead client, then releases its holds.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -21,21 +21,23 @@ using namespace world;
 
 namespace {
 
-constexpr std::uint32_t kMany = 1 << 25;  // numbers of messages that can be told apart
+constexpr std::uint32_t kMany = 1 << 25;  // the largest number of messages
 constexpr int kArenas = 24;
 constexpr std::uint32_t kRun = 3, kCommits = 16;
 
-// What processes tell each other beside the ring.
+// Shared by the processes beside the ring.
 struct Board {
     std::atomic<std::uint32_t> next;  // number of the next message
     std::atomic<bool> stop;
     std::atomic<std::uint8_t> put[kMany];           // put() has returned
     std::atomic<std::uint8_t> got[kMany];           // times received whole
-    std::atomic<std::uint32_t> working[kMaxSlots];  // consumer: number of the message in its hands + 1
-    // By the ring's own count of messages, as the pool uses it: what a consumer took last, + 1; what is accounted for.
+    std::atomic<std::uint32_t> working[kMaxSlots];  // consumer: number of the message that it works on, + 1
+    // By the ring's count of messages, as the pool uses it: the last message that a consumer took, + 1; the messages
+    // that are accounted for.
     std::atomic<std::uint64_t> receipts[kMaxSlots];
     std::atomic<std::uint8_t> seen[kMany], excused[kMany];
-    // By commit number: what the mover was about to take, and the message that the numbered producer was about to put.
+    // By commit number: the message that the mover was about to take, and the one that the numbered producer was about
+    // to put.
     struct Moved {
         std::uint32_t number, messages, ids[kRun];
     } moved[kCommits];
@@ -55,7 +57,7 @@ struct World : RingWorld {
     void reclaim_and_excuse(std::uint32_t slot) {
         RingWorld::reclaim(slot);
         board->working[slot] = 0;
-        // What it took last is excused, if it was taken.
+        // Its last message is excused, if it was taken.
         const auto last = static_cast<std::uint32_t>(board->receipts[slot].exchange(0));
         if (last != 0 && static_cast<std::int32_t>(ring.taken() - (last - 1)) > 0) board->excused[last - 1] = 1;
     }
@@ -77,7 +79,7 @@ struct Member : RingMember {
             } else if (result != RingStatus::busy) {
                 return result;
             }
-            want(tries < 600, "the lock of the ring cannot be had");
+            want(tries < 600, "the lock of the ring could not be locked");
         }
     }
 
@@ -116,7 +118,7 @@ struct Member : RingMember {
         for (Block* b : mine) client.release(b);
     }
 
-    // Take messages as one that moves them elsewhere.
+    // Take messages as a process that moves them elsewhere does.
     void move(std::uint32_t commit) {
         Run run;
         const RingStatus status = retry_ring([&](unsigned p) { return ring.peek(run, {4096, kRun}, slot, lookup, p); });
@@ -141,7 +143,7 @@ struct Member : RingMember {
         for (const MessageHold& hold : taken.holds) client.drop(hold);
     }
 
-    // False: nothing came within the time.
+    // False: no message came in time.
     bool get(std::uint64_t patience_ns) {
         EncodedMessage message;
         std::size_t done = 0;
@@ -165,7 +167,7 @@ struct Member : RingMember {
             want(client.receive(hold, &block) == Status::ok, "a block of a message is gone");
             std::uint64_t sum = 0;
             std::memcpy(&sum, block->data(), sizeof sum);
-            want(sum == sum_of(number, block->bytes), "a block has another's content");
+            want(sum == sum_of(number, block->bytes), "a block has the content of another");
             const auto* bytes = reinterpret_cast<const unsigned char*>(block->data());
             want(block->bytes == sizeof sum || bytes[block->bytes - 1] == static_cast<unsigned char>(number),
                  "a block is torn");
@@ -199,7 +201,7 @@ void play(World& world, const std::string& role, std::uint32_t slot) {
         return;
     }
     const bool produces = role == "producer" || role == "grower" || role == "successor of a producer";
-    Member me(world, slot, static_cast<int>(slot));  // nobody has allocated from this arena before
+    Member me(world, slot, static_cast<int>(slot));  // this arena is still unused
     const bool grows = role == "grower";
     world.board->has_mover |= role == "mover";
     world.board->has_numbered |= role == "numbered producer";
@@ -236,7 +238,7 @@ std::uint32_t claim(World& world) {
     return slot;
 }
 
-// What the commit numbers say was moved is where it was moved to, and nothing else is.
+// Exactly the messages that the commit numbers count as moved are at the other end.
 void audit_moved(World& world, Member& me) {
     const auto number = [&](End end) {
         std::uint64_t found = 0;
@@ -308,7 +310,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
         const pid_t pid = start(world, as, dead.back(), spec);
         want(::waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), what + ": the victim lives");
     };
-    // Somebody died in the middle before: the role has to undo.
+    // A process died halfway before: the role must undo.
     if (role == "successor of a producer" || role == "manager") victim("producer", "ring.put.one_moved:2:kill");
     if (role == "successor of a consumer" || role == "manager") victim("consumer", "ring.get.one_moved:2:kill");
     if (role == "successor of a mover") victim("mover", "ring.note.numbered:2:kill");
@@ -316,7 +318,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     const pid_t pid = start(world, role, dead.back(), point + ":" + std::to_string(nth) + ":" + action);
     want(::waitpid(pid, &status, WUNTRACED) == pid, what);
     if (WIFSTOPPED(status)) {
-        // A stopped holder stops nobody for longer than they are ready to wait.
+        // A stopped holder blocks others no longer than their patience.
         World::ManagerLookup all(world);
         EncodedMessage message;
         std::size_t done = 0;
@@ -359,7 +361,7 @@ class Storm {
             begin(false);
         }
     }
-    // A process is killed, and another one takes its place.
+    // Kill a process, and start another in its place.
     void kill_one() {
         pause_before_kill(static_cast<std::uint32_t>(random_() % 3000), [&] { return world_.ring.taken(); });
         const std::size_t which = random_() % all_.size();
@@ -377,7 +379,7 @@ class Storm {
         }
         begin(one.produces);
     }
-    // Gives how many messages there were.
+    // Returns the number of messages.
     std::uint32_t finish() {
         world_.board->stop = true;
         for (const One& one : all_) {
@@ -495,7 +497,7 @@ int threads(std::uint32_t seconds) {
     return 0;
 }
 
-// Who has no patience, as they may have the GIL, does not wait for the copying that growth is.
+// A call without patience, which may hold the GIL, does not wait while a growing ring is copied.
 void patience() {
     World world(1);
     World::ManagerLookup all(world);
@@ -513,7 +515,7 @@ void patience() {
     want(world.ring.header().capacity == capacity * 2, "grown");
 }
 
-// A pause is made where several messages came since the last wait, and more seldom after each that did not pay.
+// A wait pauses if several messages came since the last one, and less often after each pause that did not pay.
 void pauses() {
     Gather gather;
     std::uint32_t passed = 0;
@@ -523,14 +525,14 @@ void pauses() {
                             [&, looks = 0]() mutable { return looks++ ? first + second : first; });
     };
     want(!pause(1, 100), "no pause for one message at a time");
-    want(!pause(5, 100, 1'000), "none in a short wait");
+    want(!pause(5, 100, 1'000), "no pause in a short wait");
     want(pause(5, 100) && pause(5, 100), "pauses that pay");
     for (const int skipped : {1, 3, 7}) {
         want(pause(5, 3), "a pause that does not pay");
         for (int i = 0; i < skipped; ++i) want(!pause(5, 100), "waits without a pause after it");
     }
     want(pause(5, 100), "pauses that pay again");
-    want(pause(5, 100, 1'000'000'000, 3) && !pause(5, 100), "one of which only the first half pays");
+    want(pause(5, 100, 1'000'000'000, 3) && !pause(5, 100), "a pause of which only the first half pays");
     want(pause(5, 100) && pause(5, 100), "pauses that pay again");
 }
 

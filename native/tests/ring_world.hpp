@@ -1,4 +1,4 @@
-// A group with a ring, and what the manager does to it: the programs that test rings, broadcasts and stores add to it.
+// A group with a ring, and the manager's part: the base of the programs that test rings, broadcasts and stores.
 #pragma once
 
 #include <sys/mman.h>
@@ -45,7 +45,7 @@ struct RingWorld {
         want(slot != kNone, "claim");
         return slot;
     }
-    // What the manager does about a dead client: undo first, then release.
+    // As the manager reclaims a dead client: undo first, then release.
     void reclaim(std::uint32_t slot) {
         ManagerLookup all(*this);
         for (int tries = 0; ring.has_transfer_of(slot); ++tries) {

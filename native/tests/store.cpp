@@ -1,10 +1,11 @@
 // Writers and readers of one store, killed: at every failpoint of it in every role, and at random.
 //
-//   store                         the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
-//   store storm [KILLS] [SEED]    random kills of those who put, replace, remove, create and read, under load
+//   store                         the matrix: kill, stop and exit at every point; exits with 0 when all were reached
+//   and every check passed store storm [KILLS] [SEED]    random kills of processes that put, replace, remove, create
+//   and read, under load
 //
-// The harness is the manager: it undoes the transfers of a dead client, then releases what that one held. An object
-// says which one it is in its body and in each of its blocks, so that half of one, or a block of another, shows.
+// The harness is the manager: it undoes the transfers of a dead client, then releases its holds. An object
+// has its number in its body and in each of its blocks, so that a part of an object or a block of another is detected.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kArenas = 24;
 constexpr std::uint32_t kInFile = 0xfffffffe;  // the number of an object that is spilled
-constexpr int kBase = 12;                      // objects that are there at the beginning of a run
+constexpr int kBase = 12;                      // objects at the beginning of a run
 
 std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
     return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
@@ -55,7 +56,7 @@ struct Member : RingMember {
     template <class Call>
     RingStatus until_done(Call&& call) {
         for (int tries = 0;; ++tries) {
-            want(tries < 6000, "the store cannot be had");
+            want(tries < 6000, "the store could not be locked");
             const RingStatus result = call(tries == 0 ? 0u : 50u);
             if (result == RingStatus::no_room) {
                 Refusal refusal;
@@ -142,7 +143,7 @@ struct Member : RingMember {
         if (until_done([&](unsigned p) { return store.choose(found, {}, slot, lookup, p); }) == RingStatus::ok)
             until_done([&](unsigned p) { return store.spill(StoreKey(found.key), found.version, slot, lookup, p); });
     }
-    // The number of the object of a key, all of which was looked at; kNone: there is none.
+    // The number of the object of a key, after all of it was checked; kNone: there is none.
     std::uint32_t get(const std::string& key) {
         EncodedMessage message;
         for (;;) {
@@ -161,7 +162,7 @@ struct Member : RingMember {
         std::uint32_t number = 0;
         want(message.body.size() >= sizeof number, "a body is short");
         std::memcpy(&number, message.body.data(), sizeof number);
-        want(message.body.size() == sizeof number + number % 300, "a body has another's length");
+        want(message.body.size() == sizeof number + number % 300, "a body has the length of another");
         for (std::size_t i = sizeof number; i < message.body.size(); ++i)
             want(message.body[i] == static_cast<std::byte>(number), "a body is torn");
         for (const MessageHold& hold : message.holds) {
@@ -169,7 +170,7 @@ struct Member : RingMember {
             want(client.receive(hold, &block) == Status::ok, "a block of an object is gone");
             std::uint64_t sum = 0;
             std::memcpy(&sum, block->data(), sizeof sum);
-            want(sum == sum_of(number, block->bytes), "a block has another's content");
+            want(sum == sum_of(number, block->bytes), "a block has the content of another");
             const auto* bytes = reinterpret_cast<const unsigned char*>(block->data());
             want(bytes[block->bytes - 1] == static_cast<unsigned char>(number), "a block is torn");
             client.release(block);
@@ -178,7 +179,7 @@ struct Member : RingMember {
     }
 };
 
-// Nobody is left: all that is in the store is whole, and nothing is left of it when it is emptied.
+// All processes have ended: every object in the store is whole, and no block is left after the store is emptied.
 void audit(World& world, const std::string& what) {
     const std::uint32_t slot = world.claim();
     {
@@ -187,7 +188,7 @@ void audit(World& world, const std::string& what) {
         std::string last;
         for (const std::string& key : me.keys()) {
             const std::uint32_t number = me.get(key);
-            want(number != kNone, what + ": a key is listed and not there");
+            want(number != kNone, what + ": a listed key is missing");
             want(last < key, what + ": keys are out of order");
             last = key;
             if (!key.starts_with("group/")) continue;
@@ -241,12 +242,12 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
         for (std::uint32_t i = 0; i < 3; ++i) me.put({"short/" + std::to_string(i)}, i, 2, IfPresent::refuse, 1);
         me.expire();
         for (std::uint32_t i = 0; i < 3; ++i)
-            want(me.get("short/" + std::to_string(i)) == kNone, "an object outlives its time");
+            want(me.get("short/" + std::to_string(i)) == kNone, "an expired object is present");
     } else if (role == "reader") {
         for (int i = 0; i < kBase; ++i) want(me.get(base_key(i)) != kNone, "a base object is missing");
     } else if (role == "creator") {
         want(me.reserve_key("made"), "a key cannot be reserved");
-        want(me.get("made") == kNone, "what is not sealed can be had");
+        want(me.get("made") == kNone, "an object that is not sealed can be read");
         me.put({"made"}, 7, 2, IfPresent::seal);
         want(me.reserve_key("given up") && me.give_up("given up"), "a key cannot be given up");
     } else if (role.ends_with("spiller")) {
@@ -288,7 +289,7 @@ struct Run {
     }
     pid_t start(const std::string& as, const std::string& spec) {
         dead.push_back(world.claim());
-        ++arena;  // one that nobody has allocated from before
+        ++arena;  // an arena that is still unused
         const pid_t pid = ::fork();
         want(pid >= 0, "fork");
         if (pid == 0) {
@@ -358,7 +359,7 @@ class Storm {
         for (int i = 0; i < 2; ++i) begin(true);
         for (int i = 0; i < 2; ++i) begin(false);
     }
-    // A process is killed, and another one takes its place.
+    // Kill a process, and start another in its place.
     void kill_one() {
         pause_before_kill(static_cast<std::uint32_t>(random_() % 5000), [&] { return world_.board->read.load(); });
         const std::size_t which = random_() % all_.size();
@@ -418,7 +419,7 @@ class Storm {
         }
         all_.push_back({pid, slot, writes, arena});
     }
-    // Few keys, so that those who write meet; old objects go, so that arenas of the dead become free.
+    // Few keys, so that writers compete; old objects are removed, so that arenas of the dead become free.
     void write(Member& me, std::mt19937& dice) {
         const auto number = static_cast<std::uint32_t>(dice());
         const std::string key = "k" + std::to_string(dice() % 60);
@@ -476,7 +477,7 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
     return 0;
 }
 
-// What the dead had reserved goes with the puts of others, though nobody asks for the key.
+// A key reserved by a dead process is cleared by puts of others, even if no call names the key.
 void reserved() {
     World world(2);
     const std::uint32_t dead = world.claim(), slot = world.claim();
@@ -506,7 +507,7 @@ void reserved() {
     world.reclaim(slot);
 }
 
-// As many keys as make every part of the index grow, against a plain list.
+// Enough keys to make every part of the index grow, against a plain list.
 void many(std::uint32_t count) {
     World world(1);
     const std::uint32_t slot = world.claim();
@@ -518,7 +519,7 @@ void many(std::uint32_t count) {
             const std::string key = std::string(dice() % 40, 'x') + std::to_string(dice() % count);
             const bool there = known.contains(key);
             if (dice() % 4 == 0) {
-                want(me.remove(key) == there, "a key is removed that is not there, or the other way round");
+                want(me.remove(key) == there, "remove() of a key returned the wrong result");
                 known.erase(key);
             } else {
                 want((me.put({key}, i, 0, IfPresent::refuse) == RingStatus::exists) == there, "a key is there twice");
@@ -526,7 +527,7 @@ void many(std::uint32_t count) {
             }
         }
         if (const char* wrong = me.store.check()) fail(std::string{"many: "} + wrong);
-        want(me.keys(count) == std::vector<std::string>(known.begin(), known.end()), "other keys are listed");
+        want(me.keys(count) == std::vector<std::string>(known.begin(), known.end()), "the wrong keys are listed");
         want(me.client.close(), "close");
     }
     world.reclaim(slot);

@@ -1,6 +1,6 @@
-// Threads and processes allocate, share, hand over, fork, and are killed; no byte may change under a live block.
+// Threads and processes allocate, share, hand over, fork, and are killed. No byte of a live block may change.
 //
-//   stress [SECONDS] [SEED]     under ThreadSanitizer the processes are left out: it watches one process only
+//   stress [SECONDS] [SEED]     without processes under ThreadSanitizer, which watches one process only
 #include <signal.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr bool kProcesses = true;
 
 namespace {
 
-struct Mail {  // a ticket in flight, from anyone to anyone
+struct Mail {  // a ticket in flight between any two threads
     BlockName name;
     Ticket ticket;
     unsigned char value;
@@ -47,7 +47,7 @@ unsigned char value_of(const Block& b) {
     return static_cast<unsigned char>(b.index * 31 + b.generation * 7 + 1);
 }
 
-// One thread: every block it makes is filled with a value that follows from its name, and checked before it is dropped.
+// One thread: fills every block that it makes with a value derived from its name, and checks it before dropping it.
 void work(Client& client, std::uint64_t own, Post& post, std::uint32_t seed, const std::atomic<bool>& stop) {
     std::mt19937 random(seed);
     std::vector<Block*> mine;
@@ -123,7 +123,7 @@ void threads(unsigned seconds, std::uint32_t seed) {
     stop = true;
     for (auto& thread : pool) thread.join();
     for (auto& member : members) {
-        member->arena->release_holds_of(0);  // what was never received
+        member->arena->release_holds_of(0);  // tickets that were never received
         if (const char* wrong = member->client->check()) fail(wrong);
         want(member->arena->metadata.header().live_blocks == 0, "blocks are left");
         want(member->client->close(), "close");
@@ -131,7 +131,7 @@ void threads(unsigned seconds, std::uint32_t seed) {
     std::puts("threads: ok");
 }
 
-// A release that finds the metadata locked for long is put off, and done with whatever release comes next.
+// A release that finds the metadata locked is deferred, and done by the next release.
 void put_off() {
     Group group;
     want(group.create(5) == 0, "group.create");
@@ -144,19 +144,19 @@ void put_off() {
     Block* blocks[3];
     for (Block*& block : blocks)
         want(retry_blocking([&](unsigned p) { return client.allocate(100, p, &block); }) == Status::ok, "allocate");
-    want(arena.metadata.lock(0, 1000), "the lock cannot be had");
+    want(arena.metadata.lock(0, 1000), "the lock could not be taken");
     std::thread other([&] {
         client.release(blocks[0]);
         client.release(blocks[1]);
     });
     other.join();
     arena.metadata.unlock();
-    want(arena.metadata.header().live_blocks == 3, "a block went without the lock");
+    want(arena.metadata.header().live_blocks == 3, "a block was released without the lock");
     client.release(blocks[2]);
-    want(arena.metadata.header().live_blocks == 0, "what was put off is not done");
+    want(arena.metadata.header().live_blocks == 0, "the deferred release was not done");
     if (const char* wrong = client.check()) fail(wrong);
     want(client.close(), "close");
-    std::puts("put off: ok");
+    std::puts("deferred: ok");
 }
 
 struct Child {
@@ -165,7 +165,7 @@ struct Child {
     std::unique_ptr<Arena> arena;
 };
 
-// What a child does until it is killed: two threads work, a third forks.
+// A child until it is killed: two threads work, a third forks.
 [[noreturn]] void live(Group& group, std::uint32_t slot, Arena& own, Arena& shared) {
     Connection connection;
     Client client(group, slot, connection.ours, 0);
@@ -189,14 +189,14 @@ struct Child {
     std::abort();  // it works for ever
 }
 
-// After a child was killed: what it and its own forked children held is released. `last`: no other child is left whose
-// children these could be.
+// After a child was killed: release its holds and those of its own forked children. `last`: no other child is left that
+// could be their parent.
 void reclaim(Group& group, const std::vector<Child>& children, const Child& child, bool last) {
     child.arena->check("before the release");
     child.arena->release_holds_of(child.slot);
     child.arena->release_holds_of(0);
     for (std::uint32_t s = 1; s < kMaxSlots; ++s) {
-        // Forked children: embryos, or clients that ended, or will without touching anything more.
+        // Forked children: embryos, or clients that have ended or will end without touching shared memory.
         const std::uint64_t word = group.slot(s).word.load();
         if (state_of(word) == SlotState::free || state_of(word) == SlotState::dead ||
             std::ranges::any_of(children, [&](auto& c) { return c.slot == s; }))
@@ -210,7 +210,7 @@ void reclaim(Group& group, const std::vector<Child>& children, const Child& chil
     set_state(group, child.slot, SlotState::free);
 }
 
-// Processes over one arena of the harness and one each of their own; each is killed at a random instant.
+// Processes with one arena each and an arena of the harness; each is killed at a random instant.
 void processes(unsigned seconds, std::uint32_t seed) {
     std::mt19937 random(seed);
     Group group;
@@ -223,7 +223,7 @@ void processes(unsigned seconds, std::uint32_t seed) {
         std::vector<Child> children;
         for (int i = 0; i < 3; ++i) {
             const std::uint32_t slot = group.claim(SlotState::client, 1, 1, 0);
-            want(slot != kNone, "slots run out: they leak");
+            want(slot != kNone, "no slot is left: slots leak");
             auto arena = std::make_unique<Arena>(slot + 10, slot);
             const pid_t pid = ::fork();
             want(pid >= 0, "fork");

@@ -1,11 +1,11 @@
 // Locks, semaphores, events and wait queues under kills: at every failpoint in every role, and at random.
 //
-//   sync                          the matrix: kill, stop and exit at every point; ends 0 when all were reached and held
-//   sync storm [KILLS] [SEED]     random kills of processes that take a lock, wait for each other and notify
-//   sync threads [SECONDS]        the same load by threads, for ThreadSanitizer
+//   sync                          the matrix: kill, stop and exit at every point; exits with 0 when all were reached
+//   and every check passed sync storm [KILLS] [SEED]     random kills of processes that take a lock, wait for each
+//   other and notify sync threads [SECONDS]        the same load by threads, for ThreadSanitizer
 //
-// The harness is the manager: it notes who died. Of those that exit it says nothing until the others have gone on
-// without: they see for themselves, as when there is no manager.
+// The harness is the manager: it marks dead processes. It does not mark those that exit until the others have continued
+// without it: they find out by themselves, as if there were no manager.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -27,9 +27,9 @@ namespace {
 
 constexpr std::uint32_t kPlaces = 8;
 constexpr std::uint64_t kSlice = 100'000'000;  // ns
-constexpr int kBound = 10;                     // seconds after which somebody hangs
+constexpr int kBound = 10;                     // seconds after which a process counts as hanging
 
-// What the processes share.
+// Shared by the processes.
 struct Board {
     SharedLock lock;
     SharedSemaphore semaphore;
@@ -77,7 +77,8 @@ struct World {
     }
 };
 
-// One thread of a client at the board. Every wait is bounded: whoever is not served in time says so and ends.
+// One thread of a client at the board. Every wait is bounded: a thread that is not served in time reports that and
+// ends.
 struct Member {
     Board& board;
     sync::ClientThread self;
@@ -117,9 +118,10 @@ struct Member {
     }
     void enter_and_leave() {
         const sync::WaitQueue::Place place = queue.enter(self);
-        want(place.index != kNone && !queue.wait(place, spin, 0) && !queue.leave(place), name + ": nobody notified");
+        want(place.index != kNone && !queue.wait(place, spin, 0) && !queue.leave(place),
+             name + ": a notification without a notifier");
     }
-    // As a barrier of three: true when all came, false when one died.
+    // A barrier of three: true when all came, false when one died.
     bool meet() {
         lock();
         if (queue.forget_dead(self, true) > 0 || board.queue.state == -2) {
@@ -153,7 +155,7 @@ struct Member {
 
 // ---------------------------------------------------------------------------------------------------------- the matrix
 
-// A process at the board, and what became of it.
+// A process at the board, and how it ended.
 struct Actor {
     pid_t pid = 0;
     std::uint32_t slot = 0;
@@ -168,11 +170,11 @@ struct Actor {
         stopped = WIFSTOPPED(now);
         ended = !stopped;
     }
-    bool is_out() {  // it does nothing any more
+    bool is_out() {  // it has ended or is stopped
         look();
         return ended || stopped;
     }
-    bool sleeps() const {  // in the kernel, just now
+    bool sleeps() const {  // in the kernel, at present
         std::FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "r");
         char state = 0;
         if (file == nullptr) return false;
@@ -208,19 +210,19 @@ Actor start(World& world, const std::string& name, const std::string& spec, cons
 
 void until(const std::string& what, const std::function<bool()>& holds) {
     for (const std::uint64_t end = deadline(); !holds(); ::usleep(200))
-        want(os::monotonic_ns() < end, what + ": the harness waits in vain");
+        want(os::monotonic_ns() < end, what + ": the harness waited too long");
 }
 
-// One run: the victim in its role, others beside it. `finish` is called when the victim is out: it ends a stopped one
-// and says what the harness knows.
+// One run: the victim in its role, and others beside it. `finish` is called when the victim is out: it kills a stopped
+// one and marks its slot.
 struct Play {
     World world;
-    std::string what, spec;  // of the run, and what the victim is armed with
+    std::string what, spec;  // the name of the run, and the failpoint of the victim
     int nth;
     Member me;  // the harness
     Actor victim;
     std::vector<Actor> others;
-    bool manager;  // the harness notes the death before the others have to go on
+    bool manager;  // the harness marks the death before the others continue
     bool reached = false;
 
     Play(const std::string& role, const std::string& point, int pass, const std::string& action)
@@ -237,7 +239,7 @@ struct Play {
     }
     Board& board() const { return *world.board; }
     void begin(const std::function<void(Member&)>& act) { victim = start(world, what + ": the victim", spec, act); }
-    void await(const std::function<bool()>& holds) {  // or the victim does nothing any more
+    void await(const std::function<bool()>& holds) {  // or until the victim is out
         until(what, [&] { return holds() || victim.is_out(); });
     }
     std::uint32_t waiting() { return me.queue.waiting(me.self); }
@@ -254,7 +256,7 @@ struct Play {
         until(what, [&] { return victim.is_out(); });
         if (victim.stopped) {
             reached = true;
-            // A stopped process stops nobody for longer than they are ready to wait.
+            // A stopped process blocks others no longer than their patience.
             if (sync::wait_lock(world.board->lock, me.self, me.spin, 2'000'000)) me.unlock();
             ::kill(victim.pid, SIGKILL);
             until(what, [&] { return victim.look(), victim.ended; });
@@ -279,11 +281,11 @@ struct Play {
         me.unlock();
         want(sync::try_lock(world.board->lock, me.self), what + ": a free lock");
         want(!world.board->lock.inherited, what + ": a dead holder was reported twice");
-        want(sync::is_mine(world.board->lock, me.self), what + ": ours and not ours");
+        want(sync::is_mine(world.board->lock, me.self), what + ": is_mine() is false for our lock");
         me.unlock();
         want(!sync::unlock(world.board->lock), what + ": a free lock was released");
-        want(me.queue.forget_dead(me.self, true) <= 1, what + ": more dead than died");
-        for (const auto& place : world.board->places) want(place == 0, what + ": an entry of nobody is left");
+        want(me.queue.forget_dead(me.self, true) <= 1, what + ": too many dead waiters");
+        for (const auto& place : world.board->places) want(place == 0, what + ": a stale entry is left");
         world.reclaim(victim.slot);
     }
 };
@@ -306,7 +308,7 @@ void play_next_taker(Play& play) {
     play.me.lock();
     play.other(lock_once);
     until(play.what, [&] { return play.is_asleep(board.lock.word); });
-    sync::unlock(board.lock);  // it is tested, too, that the first wakes the second
+    sync::unlock(board.lock);  // this also tests that the first wakes the second
     play.all_end();
     play.me.lock();
     play.begin(lock_once);
@@ -322,7 +324,7 @@ void play_successor(Play& play) {
     if (play.manager) play.world.reclaim(dead.slot);
     play.begin([](Member& one) {
         one.lock();
-        want(one.board.lock.inherited, one.name + ": the lock says nothing of the dead holder");
+        want(one.board.lock.inherited, one.name + ": the lock is not marked inherited");
         one.unlock();
     });
     play.finish();
@@ -394,13 +396,13 @@ void play_waiter(Play& play) {
     play.other([](Member& one) { one.wait_notified(); });
     until(play.what, [&] { return play.alive_in_queue() == (early ? 1 : 2); });
     if (!early) {
-        want(me.queue.notify(me.self, 1) == 1, play.what + ": the victim was to be notified");
+        want(me.queue.notify(me.self, 1) == 1, play.what + ": the victim was not notified");
         play.finish();
     }
-    // Whatever the dead was told, this is for the other one; under the lock, without which that one could have ended
-    // before notify() looks whether it lives.
+    // This notification is for the other process, even if the dead one was notified before. Under the lock, since
+    // otherwise the other could have ended before notify() checks that it lives.
     me.lock();
-    want(me.queue.notify(me.self, 1) == 1, play.what + ": nobody was notified");
+    want(me.queue.notify(me.self, 1) == 1, play.what + ": no thread was notified");
     me.unlock();
 }
 
@@ -426,7 +428,7 @@ void play_party(Play& play) {
     play.finish();
     const auto entries =
         std::count_if(std::begin(board.places), std::end(board.places), [](const auto& place) { return place != 0; });
-    if (entries == 2 && board.queue.state == 0) play.other(meet);  // it died before it came: another one comes
+    if (entries == 2 && board.queue.state == 0) play.other(meet);  // the victim died before it entered
     play.all_end();
     want(play.reached || board.queue.state == 1, play.what + ": the three did not meet");
     play.me.queue.forget_dead(play.me.self, true);
@@ -459,7 +461,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 
 int matrix() {
     const auto points = points_where([](const std::string& point) { return point.starts_with("sync."); });
-    // How often somebody sleeps and wakes is not always the same: only the first time is.
+    // The number of sleeps and wake-ups varies; only the first is certain.
     std::vector<std::string> roles;
     for (const auto& [name, act] : kRoles) roles.emplace_back(name);
     return world::matrix(points, points, roles, {1, 2, 3}, 1, run);
@@ -467,7 +469,7 @@ int matrix() {
 
 // ------------------------------------------------------------------------------------------- the storm and the threads
 
-// Rounds of a lock, a condition that nobody else may notify, and a semaphore, until told to stop.
+// Rounds of a lock, a condition that possibly no other thread notifies, and a semaphore, until told to stop.
 void churn(Member& one, std::uint32_t seed) {
     Board& board = one.board;
     std::mt19937 dice(seed);
@@ -521,15 +523,15 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
         ::kill(one.pid, SIGKILL);
         until("storm", [&] { return one.look(), one.ended; });
         want(one.is_killed(), "a process ended by itself");
-        // Now and then the manager takes its time, or has gone.
+        // Sometimes the manager is slow, or gone.
         if (random() % 8 == 0) ::usleep(20000);
         world.reclaim(one.slot);
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
         begin();
     }
-    // Units that the dead had are gone, as promised; those who live do not need them to end.
+    // Units that dead processes held are lost, as documented; the others can end without them.
     const std::uint64_t rounds = world.board->rounds;
-    until("nobody goes on", [&] { return world.board->rounds > rounds + 100; });
+    until("no process makes progress", [&] { return world.board->rounds > rounds + 100; });
     world.board->stop = true;
     for (Actor& one : all) {
         until("a process hangs at the end", [&] { return one.look(), one.ended; });
@@ -541,8 +543,8 @@ int storm(std::uint32_t kills, std::uint32_t seed) {
     me.lock();
     me.unlock();
     me.queue.forget_dead(me.self, true);
-    for (const auto& place : world.board->places) want(place == 0, "an entry of nobody is left");
-    std::printf("%u kills, %llu rounds, never two at once, nobody left behind\n", kills,
+    for (const auto& place : world.board->places) want(place == 0, "a stale entry is left");
+    std::printf("%u kills, %llu rounds, never two at once, no waiter forgotten\n", kills,
                 static_cast<unsigned long long>(world.board->rounds));
     return 0;
 }
@@ -551,7 +553,7 @@ int threads(std::uint32_t seconds) {
     World world;
     for (int i = 0; i < 2; ++i) sync::give(world.board->semaphore);
     std::vector<std::thread> all;
-    std::uint64_t plain = 0;  // guarded by the lock: ThreadSanitizer sees whether that is enough
+    std::uint64_t plain = 0;  // guarded by the lock: ThreadSanitizer checks that this is enough
     for (int i = 0; i < 4; ++i) {
         const std::uint32_t slot = world.claim();
         all.emplace_back([&world, &plain, slot] {
@@ -574,7 +576,7 @@ int threads(std::uint32_t seconds) {
     world.board->stop = true;
     for (std::thread& one : all) one.join();
     world.check("after the threads");
-    want(world.board->lock.word == 0, "the lock is held by nobody");
+    want(world.board->lock.word == 0, "the lock is held although no thread has it");
     want(sync::free_units(world.board->semaphore) == 2, "units are wrong");
     std::printf("%llu rounds by threads\n", static_cast<unsigned long long>(plain) + world.board->rounds.load());
     return 0;

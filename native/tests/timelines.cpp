@@ -1,9 +1,9 @@
-// Timelines of GPUs without one: the manager that ends those of a dead client, killed, stopped and replaced at every
-// point; lines that are claimed, given back and reused.
+// Timelines of GPUs, tested without a GPU: a manager that ends those of a dead client is killed, stopped and replaced
+// at every point; lines are claimed, given back and reused.
 //
-//   timelines     all of it; ends 0 when every point was reached and everything held
+//   timelines     all of it; exits with 0 when every point was reached and every check passed
 //
-// The harness is the streams (it writes `completed`), the next manager, and the next owner of the lines.
+// The harness plays the streams (it writes `completed`), the next manager, and the next owner of the lines.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -28,7 +28,7 @@ struct World {
     World() {
         want(group.create(7) == 0, "group.create");
         for (const std::uint32_t line : {kLosing, kWhole, kLosingAgain})
-            want(timelines.claim(kDead, kGeneration) == line, "a new table is given out in order");
+            want(timelines.claim(kDead, kGeneration) == line, "the lines of a new table are not given out in order");
         set(kLosing, 3, 7);
         set(kWhole, 2, 2);
         set(kLosingAgain, 8, 9);
@@ -43,14 +43,15 @@ struct World {
     std::uint64_t owner(std::uint32_t line) { return timelines.at(line).owner.load(); }
 };
 
-// A receiver of each point finds it over, and lost exactly if it lies between the two.
+// Each point up to `last` is reached, and lost exactly if from < point <= to.
 void check(World& world, std::uint32_t line, std::uint64_t from, std::uint64_t to, std::uint64_t last,
            const std::string& what) {
     const std::string where = what + ": line " + std::to_string(line) + ", point ";
     for (std::uint64_t point = 1; point <= last; ++point) {
-        want(world.timelines.is_reached(line, point), where + std::to_string(point) + " is waited for, for ever");
+        want(world.timelines.is_reached(line, point), where + std::to_string(point) + " is never reached");
         want(world.timelines.is_lost(line, point) == (from < point && point <= to),
-             where + std::to_string(point) + (from < point && point <= to ? " is taken for whole" : " counts as lost"));
+             where + std::to_string(point) +
+                 (from < point && point <= to ? " does not count as lost" : " counts as lost"));
     }
     want(!world.timelines.is_reached(line, last + 1), where + std::to_string(last + 1) + " was never given out");
 }
@@ -61,7 +62,7 @@ void check_ended(World& world, const std::string& what) {
     check(world, kLosingAgain, 2, 9, 9, what);
 }
 
-// Another client takes all lines, uses those of the dead one, and works on.
+// Another client takes all lines, and submits work on those of the dead one.
 void reuse(World& world, const std::string& what) {
     std::uint32_t claimed = 0, first = kNone, last = kNone;
     for (std::uint32_t line = 0; (line = world.timelines.claim(kNext, 1)) != kNone; ++claimed) {
@@ -113,7 +114,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
     world.timelines.end(kDead, kGeneration);  // the next manager
     check_ended(world, what);
     reuse(world, what);
-    if (stopped) {  // it goes on when it has been replaced
+    if (stopped) {  // continues after it has been replaced
         ::kill(pid, SIGCONT);
         want(::waitpid(pid, &status, 0) == pid && WIFEXITED(status), what);
     }
@@ -159,7 +160,7 @@ void claim_together() {
         ++owned[static_cast<std::uint32_t>(timelines.at(line).owner)];
     for (std::uint32_t slot = 1; slot <= kProcesses; ++slot)
         want(owned[slot] == kTimelines / kProcesses, "a line was given to two processes");
-    want(timelines.claim(kOther, 2) == kNone, "more lines than there are");
+    want(timelines.claim(kOther, 2) == kNone, "more lines were given out than exist");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ std::size_t flat(const Position& at, const Position& sizes) {
     return static_cast<std::size_t>((at[0] * sizes[1] + at[1]) * sizes[2] + at[2]);
 }
 
-// Where an element of a window is in its plane.
+// The index of a window's element in its plane.
 std::optional<std::size_t> place_of(const Axes& axes, const Position& window, const Position& element) {
     Position at{};
     for (std::size_t i = 0; i < 3; ++i) {

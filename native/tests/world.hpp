@@ -32,7 +32,7 @@ inline void want(bool holds, const std::string& what) {
     if (!holds) fail(what);
 }
 
-// The argument of a program at a position, or what it is without.
+// The argument of a program at a position, or `otherwise` if there is none.
 inline std::uint32_t argument(int count, char** arguments, int at, std::uint32_t otherwise) {
     if (at >= count) return otherwise;
     const std::string_view text = arguments[at];
@@ -42,17 +42,17 @@ inline std::uint32_t argument(int count, char** arguments, int at, std::uint32_t
     return value;
 }
 
-// Under an emulator: its name, which `make aarch64` gives, else nullptr.
+// The emulator that runs this program, as `make aarch64` sets it; nullptr: none.
 inline const char* emulator() {
     return std::getenv("SHMTENSOR_EMULATOR");
 }
 
-// Ends this program with SIGALRM after so many seconds; later under an emulator.
+// Ends this program with SIGALRM after `seconds`, or more under an emulator.
 inline void set_bound(unsigned seconds) {
     ::alarm(emulator() ? 4 * seconds : seconds);
 }
 
-// Make a call of the core until it is through, as module.cpp does.
+// Repeat a call of the core until it succeeds or fails, as retry_blocking of python/waits.hpp does.
 template <class Call>
 Status retry_blocking(Call&& call) {
     Status status = call(0u);
@@ -73,14 +73,14 @@ struct Arena {
                                 ::fcntl(payload, F_DUPFD_CLOEXEC, 3), kArenaBytes, SegmentKind::arena, owned) == 0,
              "add_segment");
     }
-    // As the manager does, but without giving up: every holder of the lock is dead or about to let go.
+    // As the manager does, but with a long wait: every holder of the lock is dead or about to release it.
     std::uint32_t release_holds_of(std::uint32_t slot) {
-        want(metadata.lock(0, 5000), "the lock of a segment cannot be had");
+        want(metadata.lock(0, 5000), "the lock of a segment could not be taken");
         const std::uint32_t released = metadata.release_holds_of(slot);
         metadata.unlock();
         return released;
     }
-    // Of a dead client: when nothing in it lives, it becomes as new for the next one, as everybody has it mapped
+    // Of a dead client: if no block is live, reset the arena for the next client, since all processes have it mapped
     // already.
     bool empty_for_another() {
         if (metadata.header().live_blocks != 0 || !metadata.lock(0, 1000)) return false;
@@ -92,7 +92,7 @@ struct Arena {
         return true;
     }
     void check(const std::string& where) {
-        want(metadata.lock(0, 5000), where + ": the lock of a segment cannot be had");
+        want(metadata.lock(0, 5000), where + ": the lock of a segment could not be taken");
         const char* wrong = metadata.check();
         metadata.unlock();
         if (wrong) fail(where + ": " + wrong);
@@ -113,7 +113,7 @@ struct Connection {
     }
 };
 
-// Kill a process that has to be running still.
+// Kill a process that must still be running.
 inline void kill_running(int pid) {
     int status = 0;
     if (::waitpid(pid, &status, WNOHANG) == pid) fail("a process ended by itself: " + std::to_string(status));
@@ -121,8 +121,8 @@ inline void kill_running(int pid) {
     want(::waitpid(pid, &status, 0) == pid, "waitpid");
 }
 
-// A pause before the next kill of a storm. Under an emulator also until the processes have got on: there, to start one
-// takes longer than the time between two kills.
+// A pause before the next kill of a storm. Under an emulator, also wait until the processes have made progress: there,
+// starting one takes longer than the time between two kills.
 template <class Progress>
 void pause_before_kill(std::uint32_t microseconds, Progress&& progress) {
     const auto before = progress();
@@ -131,7 +131,7 @@ void pause_before_kill(std::uint32_t microseconds, Progress&& progress) {
     for (int waits = 0; progress() == before && waits < 10000; ++waits) ::usleep(1000);
 }
 
-// What a manager does to a slot, but without looking at what it was.
+// Sets the state of a slot as a manager does, without checking the former state.
 inline void set_state(Group& group, std::uint32_t slot, SlotState state) {
     std::atomic<std::uint64_t>& word = group.slot(slot).word;
     word.store(slot_word(state, 0, generation_of(word.load())));
