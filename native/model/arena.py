@@ -1,7 +1,7 @@
-"""The metadata of one arena as the models see it, and the steps that all of them share.
+"""The metadata of one arena in the models, and the steps that all of them share.
 
-Each step is one store to shared memory (or one private one). What is written into memory that nobody can reach yet
-(the link of an entry before the chain's head names it) is left out: nobody can tell, and a rebuild does not read it.
+Each step is one store to shared memory (or one private one). Stores to memory that no process can reach yet (the link
+of an entry before the chain's head names it) are left out: no process can see them, and a rebuild does not read them.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Arena(Model):
         return len(self.names) - 1
 
     def fields(self) -> dict[str, Any]:
-        """The fields every arena model starts with: all blocks at home, all entries free."""
+        """The initial fields of every arena model: all blocks at home, all entries free."""
         n = len(self.names)
         return dict(  # noqa: C408
             alive=(True,) * n,
@@ -82,13 +82,13 @@ class Arena(Model):
     reborn = False  # whether a reclaimed client's slot is given to a new one
 
     def idle(self, s: State, i: int) -> Iterator[Step]:
-        """What a client or the owner may begin."""
+        """The operations that a client or the owner may begin."""
         raise NotImplementedError
 
     # -- the robust lock -------------------------------------------------------------------------------------------
 
     def take(self, s: State, i: int, why: str, *then: Any) -> Iterator[Step]:
-        """Lock and go on with `then`; after EOWNERDEAD only when the derived state has been rebuilt."""
+        """Lock and continue with `then`; after EOWNERDEAD, rebuild the derived state first."""
         what = f"{self.names[i]} locks to {why}"
         if s.lock is None or (s.lock == DEAD and not self.keeps("rebuild")):
             yield what, s._replace(lock=i, pc=put(s.pc, i, then))
@@ -160,7 +160,7 @@ class Arena(Model):
         yield f"stores word[{e}]={b},{kind}", self.committed(n, i, b, e, kind)
 
     def committed(self, s: State, i: int, b: int, e: int, kind: str) -> State:
-        """What the process knows from its commit on."""
+        """The state of the process after its commit."""
         return s._replace(held=put(s.held, i, (*s.held[i], (b, s.gen[b], e))))
 
     def count_up(self, s: State, i: int, b: int) -> Iterator[Step]:
@@ -170,9 +170,9 @@ class Arena(Model):
 
     def attach(self, s: State, i: int, b: int, g: int) -> Iterator[Step]:
         live = s.count[b] > 0 and (s.gen[b] == g or not self.keeps("generation"))
-        if live:  # the check is a read: it goes with the first store
+        if live:  # the check is a read, and part of the step of the first store
             for what, n in self.pop(s, i, b, i, CLIENT):
-                # a stale handle is judged against what it named
+                # a stale handle is checked against the block that it named
                 yield what, n._replace(asked=put(s.asked, i, (b, g)))
         else:
             yield f"is refused block {b} of generation {g}", s._replace(pc=put(s.pc, i, ("unlock",)))
@@ -234,7 +234,7 @@ class Arena(Model):
     # -- the manager -----------------------------------------------------------------------------------------------
 
     def manage(self, s: State, i: int) -> Iterator[Step]:
-        """Reclaim a dead client: try its segment's lock, retry later if it is taken. All it knows is in the tables."""
+        """Reclaim a dead client: try its segment's lock, and retry later if it is held. Uses only the tables."""
         for d in range(self.manager):
             if s.alive[d] or s.reclaimed[d]:
                 continue
@@ -284,7 +284,7 @@ class Arena(Model):
         return self.derived_wrong(s) if s.lock is None else None
 
     def derived_wrong(self, s: State) -> str | None:
-        """Whoever finds the lock free finds derived state that says what the hold words say."""
+        """Whenever the lock is free, the derived state agrees with the hold words."""
         draining = s.pc[0][1] if s.pc[0] and s.pc[0][0] == "drained" else None  # only where draining takes no lock
         for b in range(self.blocks):
             if b == draining:

@@ -1,7 +1,7 @@
 """Model (f): a broadcast: a ring whose messages every reader sees. Mirrors native/ipc/broadcast.cpp.
 
-What `ring` proves of one transfer is taken for granted of put, which is one step here; taking a message out has its
-undo record as there. Adding a hold under a segment's lock, and releasing one, are one step each.
+The model `ring` proves a transfer, so a put is one step here. Taking a message out has its undo record as there. Adding
+a hold under a segment's lock, and releasing one, are one step each.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ READERS = (1, 2)
 
 
 class Row(NamedTuple):
-    """A line of the readers' table: whose it is, and the message that it reads next."""
+    """A row of the readers' table: its owner, and the message that it reads next."""
 
     owner: Any  # (slot, its generation, serial); None: nobody's
     cursor: int
@@ -26,7 +26,7 @@ NOBODYS = Row(None, 0)
 
 
 class Reader(NamedTuple):
-    """What a reader knows of its row. `closed`: it has left, and may do so once more (a finalizer)."""
+    """A reader's own record of its row. `closed`: it has left, and may leave once more (a finalizer)."""
 
     row: int
     owner: Any
@@ -53,10 +53,10 @@ class Situation(NamedTuple):
 
 
 class Broadcast(Model):
-    """One who puts and drops, two readers that join, read and leave, the manager; a slot is given to a new reader.
+    """A process that puts and drops, two readers that join, read and leave, the manager; a new reader may get a slot.
 
-    Checked: nobody relies on a message's block without a hold; each reader is given every message from where it joined,
-    but for those that were dropped before it read them; no row names a message that is gone; the dead hinder nobody.
+    Checked: no process relies on a message's block without a hold; each reader gets every message from where it joined,
+    except those that were dropped before it read them; no row names a message that is gone; the dead block no process.
     """
 
     safeguards = (
@@ -123,7 +123,7 @@ class Broadcast(Model):
         yield "unlocks", self.go(s, i, lock=None)
 
     def take_back(self, s: State, i: int, then: tuple[Any, ...]) -> Iterator[Step]:
-        """Undo what a dead holder of the lock left; `ring` has the same."""
+        """Undo the transfer of a dead holder of the lock, as in `ring`."""
         if s.undo and self.keeps("undo"):
             by, m = s.undo
             if m >= s.head and s.word[m] != RING:
@@ -169,7 +169,7 @@ class Broadcast(Model):
         return bool(one == other if self.keeps("serial") else one and other and one[:2] == other[:2])
 
     def leave(self, s: State, i: int, which: str, reader: Reader) -> Iterator[Step]:
-        """Without the lock: a compare-and-swap of the row's owner. A second time it does nothing."""
+        """Without the lock: a compare-and-swap of the row's owner. A second time, it has no effect."""
         rows = s.rows
         if self.is_same(rows[reader.row].owner, reader.owner) or not self.keeps("leave-compare"):
             rows = put(rows, reader.row, NOBODYS)
@@ -208,7 +208,7 @@ class Broadcast(Model):
         yield f"stores its name in row {r}", self.go(n, i, "unlock")
 
     def lacking(self, s: State, but: int | None) -> list[int]:
-        """The rows of those who have not read the message at the head."""
+        """The rows of readers that have not read the message at the head."""
         rows = enumerate(s.rows)
         return [r for r, row in rows if r != but and row.owner and self.lives(s, row.owner) and row.cursor == s.head]
 
@@ -355,7 +355,7 @@ class Broadcast(Model):
         return self.wrong_owner(s) if quiet and s.undo is None else None
 
     def wrong_owner(self, s: State) -> str | None:
-        """With nobody in the middle of anything, every hold is its rightful owner's."""
+        """When no operation is under way, every hold belongs to its rightful owner."""
         for m, owner in enumerate(s.word):
             if owner == RING and not s.head <= m < s.tail:
                 return "leak: the ring holds a block of no message"
@@ -367,7 +367,7 @@ class Broadcast(Model):
 
 
 class Rows(Broadcast):
-    """The same with a message less and a join more: readers that leave, join again and use what they left."""
+    """The same with one message less and one join more: readers that leave, join again and use what they left."""
 
     safeguards = ("row-check", "serial", "leave-compare")
     messages = 1

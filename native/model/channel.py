@@ -1,8 +1,8 @@
 """Model (n): a session of two ends over many connections. Mirrors shmtensor/channel/session.py and channel/link.
 
-One direction carries messages, the other one what acknowledges them. A connection is two queues of frames; either side
-may lose it, then what was under way to that side is lost with it. What a link process keeps in shared memory (`window`,
-`sent`, `put`) is exact after a kill: that is what `moves` and `moves-in` prove.
+One direction carries messages, the other their acknowledgements. A connection is two queues of frames. Either side may
+lose it, and the frames under way to that side are then lost. The state that a link process keeps in shared memory
+(`window`, `sent`, `put`) is exact after a kill, as `moves` and `moves-in` prove.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from explore import Model, State, Step, put
 
 
 class Connection(NamedTuple):
-    """`c`, `l`: what it is to the connected and to the listening end. `up`: frames to the latter; `down`: back."""
+    """`c`, `l`: its state at the connected and at the listening end. `up`: frames to the latter; `down`: back."""
 
     c: str  # "hello": waits for WELCOME | "up" | "closed"
     l: Any  # "new": waits for HELLO | (session, received): answered, not used yet | "up" | "closed"  # noqa: E741
@@ -21,7 +21,7 @@ class Connection(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """What was moved into the window, and what of it was acknowledged; the rest is of this connection."""
+    """The messages moved into the window and those acknowledged; the other fields belong to this connection."""
 
     acknowledged: int = 0
     last: int = 0
@@ -65,14 +65,14 @@ class Situation(NamedTuple):
 
 
 class Session(Model):
-    """The connected end puts, the listening end receives into a ring with a bound, of which local users take.
+    """The connected end puts, the listening end receives into a bounded ring, from which local users take.
 
-    A kill is also: a connection that is lost, at either side; silence, upon which the listening end gives the session
+    A kill is also: a connection that is lost, at either side; silence, after which the listening end gives the session
     up; a connected end of a named stream whose memory is lost and which begins anew.
 
-    Checked: what is put is in order, each message once; no more is under way than the receiver allows; neither side
-    finds the other one in error; nothing stops before all messages have arrived and the window is empty, or the
-    connected end knows that the session was given up. Beats are left out: they would hide what waits for nothing.
+    Checked: messages are put in order, each once; no more are under way than the receiver allows; neither side reports
+    an error of the other; nothing stops before all messages have arrived and the window is empty, or the connected end
+    knows that the session was given up. Beats are left out: they would hide a wait without an event.
     """
 
     safeguards: tuple[str, ...] = (
@@ -130,7 +130,7 @@ class Session(Model):
                 yield what, n._replace(kills=s.kills + 1)
 
     def quiet(self, s: State) -> Iterator[Step]:
-        """What happens without faults."""
+        """The steps without faults."""
         if s.mine is None and not s.lost and None in s.connections:
             k = s.connections.index(None)
             hello = ("HELLO", s.incarnation, s.welcomed, s.receiver.put)
@@ -163,7 +163,7 @@ class Session(Model):
             yield "receiver sees that one was taken", self.has_room(s)
 
     def users(self, s: State) -> Iterator[Step]:
-        """What processes of the receiver do."""
+        """The steps of the receiver's processes."""
         if s.inside:
             yield "a message is taken from the ring", s._replace(inside=s.inside - 1, taken=s.taken + 1)
 
@@ -201,7 +201,7 @@ class Session(Model):
         return self.at(s, k, c._replace(l=(s.session, received), down=(("WELCOME", s.receiver.put, s.session),)))
 
     def begin(self, s: State, incarnation: Any) -> State:
-        """The listening end begins a session in a new row, and has dropped what it had of the one before."""
+        """The listening end begins a session in a new row, and has dropped the former session."""
         s = s._replace(known=incarnation, session=s.session + (incarnation is not None))
         return s._replace(receiver=Receiver()) if self.puts else s._replace(sender=Sender())
 
@@ -242,7 +242,7 @@ class Session(Model):
     # -- messages --------------------------------------------------------------------------------------------------
 
     def way(self, s: State, of_sender: bool) -> tuple[Any, str]:
-        """(the connection that a side uses, the field of what it sends)."""
+        """(the connection that a side uses, the field of the frames that it sends)."""
         if of_sender == self.puts:
             return s.mine if s.mine is not None and s.connections[s.mine].c == "up" else None, "up"
         return s.peer, "down"
@@ -313,7 +313,7 @@ class Session(Model):
         )
 
     def allowance(self, s: State) -> tuple[Any, Any]:
-        """What an ACK says, and whether to be told of room."""
+        """The content of an ACK, and whether to be told of room."""
         to = s.receiver
         watch = to.watch
         if to.arrived:
@@ -392,8 +392,8 @@ class Session(Model):
 class Fetching(Session):
     """The listening end sends, and the connected end fetches messages that its users ask for, and some more.
 
-    Its ring has no bound; what is in it counts against the credit instead. A user who asks tells the link only if
-    little is in the ring.
+    Its ring has no bound; the messages in it count against the credit instead. A user who asks tells the link only if
+    few messages are in the ring.
     """
 
     safeguards = (

@@ -1,4 +1,4 @@
-"""The engine: every state that a model can reach, breadth first, so that the first trace found is a shortest one."""
+"""The engine: visits every state that a model can reach, breadth first, so that the first trace found is a shortest."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ Step = tuple[str, State]
 
 
 class Result(NamedTuple):
-    """What an exploration found."""
+    """The result of an exploration."""
 
     states: int
     seconds: float
@@ -18,9 +18,9 @@ class Result(NamedTuple):
 
 
 class Model:
-    """A start, the steps out of a state, and what must not be true of one. A step is one store: a kill fits anywhere.
+    """An initial state, the steps from a state, and its checks. A step is one store, and a kill may follow any of them.
 
-    `safeguards` names what the design does on purpose; a name in `without` leaves it out. A sound model then finds a
+    `safeguards` names deliberate parts of the design; `without` names one to leave out. A sound model then finds a
     violation: a safeguard without which nothing goes wrong is either not needed or not modelled.
     """
 
@@ -38,11 +38,11 @@ class Model:
         raise NotImplementedError
 
     def steps(self, s: State) -> Iterator[Step]:
-        """Yield (label, next state) for every store that some process may do next."""
+        """Yield (label, next state) for every store that a process may do next."""
         raise NotImplementedError
 
     def broken(self, s: State) -> str | None:
-        """Say what is wrong with a state, if anything is."""
+        """Return what is wrong with a state, or None."""
         raise NotImplementedError
 
     def keeps(self, safeguard: str) -> bool:

@@ -1,7 +1,7 @@
 """Model (c): fork and spawn with an embryo slot. Mirrors the fork hooks of native/heap/client.cpp,
 native/heap/group.cpp, manager/daemon/state.py, manager/daemon/handshake.py.
 
-What `holds` proves of one arena is taken for granted here: adding and releasing a hold is one step.
+Adding and releasing a hold is one step each here, as `holds` proves for one arena.
 """
 
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ class Fork(NamedTuple):
     mine: Any  # the generation of E that parent and child, and the next client, have claimed
     private: bool  # the parent's process-private lock is held by the forking thread
     held: Any  # blocks that the parent relies on
-    child_held: Any  # blocks that the child relies on: what it was given holds of by its parent
+    child_held: Any  # blocks that the child relies on: those for which its parent gave it holds
     words: Any  # the truth: (block, slot) of every hold, sorted
-    ends: Any  # who has the child's end of the socket open
-    todo: Any  # blocks that the embryo has still to get a hold of
+    ends: Any  # the processes that have the child's end of the socket open
+    todo: Any  # blocks for which the embryo has no hold yet
     queue: int  # in the parent's connection: an EMBRYO message not yet read, of this generation (0: none)
     hello: bool  # in the child's socket: a HELLO not yet read
     registered: int  # the manager has the other end of the socket of the embryo of this generation (0: none)
@@ -52,10 +52,10 @@ class Forking(Model):
     """A parent with two threads (one makes a child, one opens and drops blocks), the child, the manager, and a later
     client.
 
-    A forked child moves its slot on from EMBRYO itself, by a swap; for a spawned one the manager does, when it reads
-    its HELLO or REJOIN. Checked: the child relies on no block that it has no hold for; nobody takes a slot that is
-    another's; a child is refused its slot only where a manager has died or hung up on the parent; once the dead are
-    reclaimed no slot and no hold of theirs is left.
+    A forked child moves its slot from EMBRYO to CLIENT itself, by a swap; for a spawned one, the manager does, when it
+    reads its HELLO or REJOIN. Checked: the child relies on no block for which it has no hold; no process takes a slot
+    of another; a child is refused its slot only if a manager has died or closed the parent's connection; once the dead
+    are reclaimed, none of their slots and holds is left.
     """
 
     safeguards = (
@@ -161,7 +161,7 @@ class Forking(Model):
             yield "parent closes its copy of the child's end", s._replace(ends=ends, private=False, parent="done")
 
     def thread(self, s: State) -> Iterator[Step]:
-        """The parent's other thread: opens block 1, drops what there is, reconnects, when the private lock is free."""
+        """The parent's other thread: opens block 1, drops blocks, reconnects, when the private lock is free."""
         if s.parent == "dead" or s.private:
             return
         if s.dropped and s.manager != "dead" and s.parent not in MAKING:
@@ -174,7 +174,7 @@ class Forking(Model):
     # -- the child -------------------------------------------------------------------------------------------------
 
     def is_mine(self, s: State, state: str, parent: int) -> bool:
-        """Whether E is still what the parent has claimed for this child."""
+        """Whether E is still the slot that the parent has claimed for this child."""
         now = s.slots[1]
         return (now.state, now.parent) == (state, parent) and (
             now.generation == s.mine[0] or not self.keeps("slot-generation")
@@ -185,7 +185,7 @@ class Forking(Model):
 
     def be_child(self, s: State) -> Iterator[Step]:
         pc = s.child
-        listening = s.manager != "dead" and s.mine[0] in (s.registered, s.queue)  # somebody has the socket's other end
+        listening = s.manager != "dead" and s.mine[0] in (s.registered, s.queue)  # a process has the socket's other end
         if pc == "born":
             if self.is_mine(s, EMBRYO, P) or not self.keeps("swap"):
                 yield "child swaps its slot to CLIENT", self.taken(s, child="taken")
@@ -206,7 +206,7 @@ class Forking(Model):
             missing = [b for b in s.child_held if (b, E) not in s.words]
             if missing and not self.keeps("prepare-holds"):
                 if not any(w[0] == missing[0] for w in s.words):
-                    yield "child runs", s._replace(child="running")  # the block has been given to somebody else
+                    yield "child runs", s._replace(child="running")  # the block has been given to another process
                     return
                 yield f"child adds its hold of {missing[0]}", hold(s, missing[0], E)
             else:
@@ -231,7 +231,7 @@ class Forking(Model):
     # -- the manager -----------------------------------------------------------------------------------------------
 
     def manage(self, s: State) -> Iterator[Step]:
-        """A manager acts on what it has read, on pidfds and on the slots; a new one has only the last two."""
+        """A manager acts on the messages it has read, on pidfds and on the slots; a new one has only the last two."""
         parent, slot = s.slots
         if s.manager == "dead":
             n = s._replace(manager="idle", known=slot.state == CLIENT)
@@ -284,11 +284,11 @@ class Forking(Model):
             yield "manager refuses HELLO", n._replace(known=s.known, child=child, child_held=(), ends=())
 
     def may_come(self, s: State) -> bool:
-        """Somebody may still come for the embryo; the time that it is given is enough for that."""
+        """A child may still come for the embryo; the time that it is given is enough for that."""
         return s.child in COMING or (s.parent in MAKING and s.child == "unborn") or s.next == "claimed"
 
     def nobody_comes(self, s: State, why: str, generation: int) -> Iterator[Step]:
-        """The end of an embryo, unless it has made itself a client. Told by the word that the manager knows."""
+        """The end of an embryo, unless it has made itself a client; decided by the word that the manager knows."""
         slot, n = s.slots[1], s._replace(registered=0, awaited=0)
         if generation != slot.generation and self.keeps("message-generation"):
             yield f"manager finds another in the embryo's slot ({why})", n
@@ -326,7 +326,7 @@ class Forking(Model):
     # -- what must hold --------------------------------------------------------------------------------------------
 
     def broken(self, s: State) -> str | None:
-        if s.child == "running":  # before, only the fork hook has run in it
+        if s.child == "running":  # before that, only the fork hook has run in it
             for b in s.child_held:
                 if (b, E) not in s.words:
                     return f"use after free: the child relies on block {b} and has no hold of it"
@@ -344,14 +344,14 @@ class Forking(Model):
         return self.leak(s) if not any(True for _ in self.manage(s)) else None
 
     def leak(self, s: State) -> str | None:
-        """With nothing left for the manager to do, the dead have nothing."""
+        """When the manager has nothing left to do, the dead have no slots and no holds."""
         if s.parent == "dead" and any(owner == P for _, owner in s.words):
             return "leak: the dead parent holds a block"
         over = s.child == "dead" or s.child == "fenced" or (s.child == "unborn" and s.parent in ("dead", "done"))
         if not over or s.next == "claimed" or s.parent in MAKING:
             return None
         if s.slots[1].state == EMBRYO and s.troubled and s.parent != "dead":
-            return None  # not announced: it stays until its parent ends, as there may be a child that comes for it yet
+            return None  # not announced: it stays until its parent ends, since a child may still come for it
         if s.slots[1].state != FREE:
             return f"leak: the slot of no child says {s.slots[1].state}"
         if any(owner == E for _, owner in s.words):
@@ -360,7 +360,7 @@ class Forking(Model):
 
 
 class Failover(Forking):
-    """The same with a manager that may die with all it had read; a new one has only the slots and the pidfds."""
+    """The same with a manager that may die with all messages it had read; a new one has only the slots and pidfds."""
 
     safeguards = (*Forking.safeguards, "grace")
     mortal = True

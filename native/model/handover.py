@@ -1,8 +1,8 @@
-"""Model (h): what the next manager finds, and what comes late. Mirrors takeover.py, state.py, handshake.py
-(_rejoin) and server.py (_search) of manager/daemon, and manager/membership.py (_recover).
+"""Model (h): segments and rings that the next manager finds, and those that come late. Mirrors takeover.py, state.py,
+handshake.py (_rejoin) and server.py (_search) of manager/daemon, and manager/membership.py (_recover).
 
-A manager keeps what it made; the next one finds what processes have the descriptors of. In between are answers: sent,
-not read yet, and in nobody's `/proc/<pid>/fd`. A stopped manager is one that takes no step for as long as one likes.
+A manager keeps what it made; the next one finds things whose descriptors some process has. In between are answers that
+were sent and not read yet: no `/proc/<pid>/fd` shows them. A stopped manager takes no step for any time.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ NAMES = ("A", "B")
 
 
 class Thing(NamedTuple):
-    """A segment or a ring. `serial` tells it from others of its number: a ghost."""
+    """A segment or a ring. `serial` (a ghost) distinguishes it from others with its number."""
 
     number: int
     serial: int
 
 
 class Answer(NamedTuple):
-    """What lies in a client's connection. `wrong`: a ghost: what it is told to be lost, a living process has."""
+    """An answer in a client's connection. `wrong` (a ghost): it says that a thing is lost which a process has."""
 
     thing: Any  # None: it is lost
     wrong: bool = False
@@ -33,31 +33,31 @@ class World(NamedTuple):
     epoch: int
     managers: Any  # "unborn", "alive" or "over"
     has: Any  # per manager: the things that it knows
-    back: Any  # the clients that have come to the manager in office
+    back: Any  # the clients that have connected to the current manager
     alive: Any
     server: Any  # per client: the manager that it is connected to
     asks: Any  # per client: its request: None, ("CREATE", None), ("MAP", thing)
     inbox: Any  # per client: answers
     former: Any  # per client: the answers of a connection that it gave up, and another thread is about to read
-    fds: Any  # per client: what it has
+    fds: Any  # per client: the things that it has
     next: int  # the number of the next thing, in the group's header
     made: int
     sent: Any  # the thing that A has told B of
-    told: Any  # what B has heard of it: None, "opened", "of the end", or "wrong": that it is lost, though it is not
+    told: Any  # what B was told of it: None, "opened", "of the end", or "wrong": that it is lost, though it is not
     holds: Any  # (segment, client or TICKET): holds by the number of a slot; of rings: (number, ring)
     slot: str  # of A: "A", "dead", "free" (the next process in it would be taken for A)
-    orphans: Any  # segments that nobody allocates from, as the manager in office believes
-    seen: Any  # ghost: what the living had when the manager in office came
+    orphans: Any  # segments without an owner, according to the current manager
+    seen: Any  # ghost: what living processes had when the current manager came
     late: Any  # things that came after their dead holder was reclaimed elsewhere; of rings: those that had a message
     free: Any  # per manager: numbers of rings that it may give out again
-    ending: Any  # numbers of rings whose holds the manager in office releases
+    ending: Any  # numbers of rings whose holds the current manager releases
 
 
 class Handover(Model):
     """Two clients, three managers; A makes a segment and tells B of it.
 
-    Checked: nobody is told that a thing is lost which a living process has; no number names two things; no hold of a
-    dead process is left in the name of the next one in its slot.
+    Checked: no process is told that a thing is lost which a living process has; no number names two things; no hold of
+    a dead process is left in the name of the next one in its slot.
     """
 
     safeguards = (
@@ -73,7 +73,7 @@ class Handover(Model):
     )
     things = 2  # made at most
     managers = 3
-    remembers = True  # what the living had when a manager came
+    remembers = True  # what living processes had when a manager came
 
     def start(self) -> State:
         return World(
@@ -136,7 +136,7 @@ class Handover(Model):
                 yield f"KILL manager {k}", self.over(n, k)
 
     def over(self, s: State, k: int) -> State:
-        """Its answers stay where they are; what it knew is gone."""
+        """Its answers stay where they are; its knowledge is gone."""
         return s._replace(
             managers=put(s.managers, k - 1, "over"), has=put(s.has, k - 1, ()), free=put(s.free, k - 1, ())
         )
@@ -144,7 +144,7 @@ class Handover(Model):
     # -- managers --------------------------------------------------------------------------------------------------
 
     def lead(self, s: State) -> State:
-        """The one before is dead, or will find out. The new one has what it finds with the living."""
+        """The former manager is dead, or will find that it was replaced. The new one has what it finds in processes."""
         n = s._replace(
             epoch=s.epoch + 1,
             managers=put(s.managers, s.epoch, "alive"),
@@ -164,11 +164,11 @@ class Handover(Model):
         return s._replace(has=put(s.has, k - 1, tuple(sorted({*s.has[k - 1], *new}))), late=(*s.late, *late))
 
     def orphan(self, s: State, *things: Thing) -> State:
-        """All that A made; B's segments are of no interest here."""
+        """All that A made; B's segments do not matter here."""
         return s._replace(orphans=tuple(sorted({*s.orphans, *(t for t in things if t == s.sent)})))
 
     def serve(self, s: State, k: int) -> Iterator[Step]:
-        """A request of a client is answered. Also by a manager that was replaced, until it looks at the epoch."""
+        """Answer a request of a client. A manager that was replaced does so too, until it reads the epoch."""
         if k != s.epoch:
             yield "finds that it was replaced", self.over(s, k)
         for c in (A, B):
@@ -199,7 +199,7 @@ class Handover(Model):
         )
 
     def find(self, s: State, k: int, thing: Thing) -> tuple[State, Thing | None]:
-        """What the number stands for; if nothing, whoever has not come back is looked at once more."""
+        """The thing with this number; if there is none, search the clients that have not come back once more."""
         found = [t for t in s.has[k - 1] if self.is_named(t, thing)]
         if not found and self.keeps("search"):
             s = self.adopt(s, k, *(t for c in (A, B) if s.server[c] != k for t in s.fds[c]))
@@ -283,7 +283,7 @@ class Handover(Model):
     # -- what must hold --------------------------------------------------------------------------------------------
 
     def around(self, s: State) -> set[Thing]:
-        """What the living have."""
+        """The things that living processes have."""
         return {*s.fds[A], *s.fds[B]}
 
     def broken(self, s: State) -> str | None:
@@ -310,9 +310,9 @@ class Handover(Model):
 class LostRings(Handover):
     """Rings: their messages hold blocks in the name of the ring's number, in a segment that every manager knows.
 
-    Numbers that came free are a manager's own knowledge; the next one takes those of rings that it does not find for
-    lost. Checked besides: the message of a ring that lives keeps its block; in the end nothing is held by a ring that
-    nobody has.
+    Only a manager itself knows the numbers that it has freed; the next one treats the numbers of rings that it does not
+    find as lost. Also checked: the message of a ring that lives keeps its block; in the end, a ring that no process has
+    holds nothing.
     """
 
     safeguards = ("counter", "rejoin-scan", "old-first", "back-first", "lost-release", "ring-last")
@@ -320,7 +320,7 @@ class LostRings(Handover):
     remembers = False
 
     def start(self) -> State:
-        # Number 1 was a ring's that has ended.
+        # Number 1 belonged to a ring that has ended.
         return super().start()._replace(next=2, free=((1,), (), ()))
 
     def make(self, s: State, k: int, c: int) -> Iterator[Step]:
@@ -339,7 +339,7 @@ class LostRings(Handover):
         return thing == asked  # by the number of its segment, which is given out once
 
     def work(self, s: State, k: int) -> Iterator[Step]:
-        """End the rings that nobody has; release what those hold that nobody has known since the last manager."""
+        """End the rings that no process has; release the holds of rings unknown since the last manager."""
         has, free = s.has[k - 1], s.free[k - 1]
         for number in s.ending:
             held = [h for h in s.holds if h[0] == number]
@@ -367,7 +367,7 @@ class LostRings(Handover):
                     yield f"takes ring {number} for lost", s._replace(ending=(*s.ending, number))
 
     def held(self, s: State) -> set[Thing]:
-        """Whose block somebody holds; so does who has not heard of it yet, and B what it was told of."""
+        """The rings in use: those that a process has or may still learn of, and the one that B was told of."""
         told = (s.sent,) if s.sent and s.alive[B] and s.told is None else ()
         return {*told, *self.around(s), *(a.thing for c in (A, B) if s.alive[c] for a in (*s.inbox[c], *s.former[c]))}
 

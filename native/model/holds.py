@@ -53,7 +53,7 @@ class Holds(Arena):
         yield from self.begin_release(s, i)
 
     def committed(self, s: State, i: int, b: int, e: int, kind: str) -> State:
-        g = s.asked[i][1] if s.asked[i] else s.gen[b]  # a process believes the handle it came with
+        g = s.asked[i][1] if s.asked[i] else s.gen[b]  # a process trusts the handle that it was given
         return s._replace(held=put(s.held, i, (*s.held[i], (b, g, e))), asked=put(s.asked, i, None))
 
     def broken(self, s: State) -> str | None:
@@ -63,7 +63,7 @@ class Holds(Arena):
 
 
 class TwoClients(Holds):
-    """The same with two clients that race to attach, release and take the lock over; one block."""
+    """The same with two clients that race to attach, release and take over the lock; one block."""
 
     safeguards = ()
     names = ("owner", "client", "other client", "manager")

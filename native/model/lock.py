@@ -9,12 +9,12 @@ FREE = (None, False)
 
 
 class Word(NamedTuple):
-    alive: Any  # of each process: "alive", "killed" or "noted" (the manager said so)
+    alive: Any  # of each process: "alive", "killed" or "noted" (marked by the manager)
     pc: Any
     left: Any  # how often each still wants the lock
     word: Any  # (holder, asleep)
     inherited: bool
-    torn: Any  # ghost: who is changing what the lock guards, or died doing so
+    torn: Any  # ghost: the process that is changing the guarded data, or died doing so
     kills: int
 
 
@@ -54,7 +54,7 @@ class Lock(Model):
         return s._replace(pc=put(s.pc, i, pc))
 
     def of(self, s: State, i: int, looks: bool) -> Iterator[Step]:
-        """What process i may do next, once it has begun. `looks`: 100 ms may pass."""
+        """The next step of process i, once it has begun. `looks`: 100 ms may pass."""
         match s.pc[i]:
             case ("read", waited, thorough):
                 holder, asleep = s.word
@@ -99,7 +99,7 @@ class Lock(Model):
                     yield f"{i} wakes nobody", self.at(s, i)
 
     def waits_for_ever(self, s: State) -> int | None:
-        """Who does not end when everybody goes on and nobody is killed any more. Until someone was, without a look."""
+        """A process that never ends if all continue and none is killed; without the 100 ms check if none was killed."""
         for _ in range(20 * self.count):
             busy = [i for i in range(self.count) if s.alive[i] == "alive" and s.pc[i]]
             if not busy:

@@ -1,7 +1,7 @@
 """Model (m): a link process moves messages between a ring that others use too and a window, or a row, of its own.
 
-One link process works at a time; another one follows when it is killed. What `ring` proves of holds is taken for
-granted: here a transfer is a record, a commit number and one store of the head (or tail). Mirrors native/ipc/ring.cpp
+One link process works at a time; another one follows when it is killed. The model `ring` covers holds: here a transfer
+is a record, a commit number and one store of the head (or tail). Mirrors native/ipc/ring.cpp
 (`note`, `undo`, `take`, `peek`, `commit_number`), shmtensor/channel/link/stream.py and `Link._recover`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from explore import Model, State, Step, put
 
 LINK, OTHER = 0, 1
-DEAD = "somebody dead"  # in whose name a lock is whose holder was killed
+DEAD = "somebody dead"  # the holder of a lock whose holder was killed
 
 
 class Record(NamedTuple):
@@ -24,7 +24,7 @@ class Record(NamedTuple):
 class Row(NamedTuple):
     """A session. `value`: the word `sent` or `put`."""
 
-    number: int  # 0: nobody's
+    number: int  # 0: free
     value: int
 
 
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """A message of a session, as commit numbers and `moving_last` have it."""
+    """A message of a session, as in commit numbers and `moving_last`."""
 
     session: int
     last: int
@@ -56,7 +56,7 @@ class Situation(NamedTuple):
     undo: Any
     commit: Any  # the commit number of this end
     before: Any  # commit_before
-    at: int  # how far this end of the ring is: head or tail
+    at: int  # the position of this end of the ring: head or tail
     rows: Any
     sessions: int  # so far
     true: Any  # ghost: of each session, how many messages were moved
@@ -76,7 +76,7 @@ class Situation(NamedTuple):
 
 
 class Moves(Model):
-    """What both directions share: kills, the lock of one end of a ring, its undo record."""
+    """The common part of both directions: kills, the lock of one end of a ring, its undo record."""
 
     who: ClassVar[tuple[str, str]]
     end: ClassVar[str]
@@ -125,11 +125,11 @@ class Moves(Model):
         return s._replace(pc=put(s.pc, i, pc or None), **stores)
 
     def idle(self, s: State) -> Iterator[Step]:
-        """What the link may begin."""
+        """The operations that the link may begin."""
         raise NotImplementedError
 
     def other(self, s: State) -> Iterator[Step]:
-        """What the consumer, or the producer, may begin."""
+        """The operations that the consumer, or the producer, may begin."""
         raise NotImplementedError
 
     def lock(self, s: State, i: int, why: str, *then: Any) -> Iterator[Step]:
@@ -137,7 +137,7 @@ class Moves(Model):
             yield f"locks {why}", self.go(s, i, "undo", then, lock=i)
 
     def undo(self, s: State, i: int, then: Any) -> Iterator[Step]:
-        """Follow the record of a dead holder. Each store has a definite value: doing so again is harmless."""
+        """Follow the undo record of a dead holder. Each store is idempotent, so this may be repeated."""
         if s.undo is None:
             yield from getattr(self, then[0])(s, i, *then[1:])
             return
@@ -160,7 +160,7 @@ class Moves(Model):
         return [*note, "move", "clear"]
 
     def transfer(self, s: State, i: int, step: int, number: Any, move: Any, then: Any) -> Iterator[Step]:
-        """One store of a transfer; `move` says which messages."""
+        """One store of a transfer; `move`: the messages."""
         order = self.order(number is not None)
         what = order[step]
         pc = ("transfer", step + 1, number, move, then) if step + 1 < len(order) else then
@@ -197,7 +197,7 @@ class Moves(Model):
         yield "reads the commit number and unlocks", self.go(s, i, "decide", s.commit, lock=None)
 
     def decide(self, s: State, i: int, number: Any) -> Iterator[Step]:
-        """Compare what was under way with the number."""
+        """Compare the move that was under way with the number."""
         raise NotImplementedError
 
     def row_of(self, s: State, number: Any) -> int | None:
@@ -227,8 +227,8 @@ class Moves(Model):
 class Outgoing(Moves):
     """From the ring into the window. Two sessions share the ring with a consumer; the row of one is used again.
 
-    Checked: each message is in one of ring, window, and the hands of a consumer (or went with a session that was given
-    up); those of a session are in order, without a gap; `sent` of its row is exact whenever the link is idle.
+    Checked: each message is in exactly one of the ring, the window and a consumer (or was dropped with a session that
+    was given up); those of a session are in order, without a gap; `sent` of its row is exact whenever the link is idle.
     """
 
     safeguards: tuple[str, ...] = (
@@ -292,7 +292,7 @@ class Outgoing(Moves):
         return [*words, "store"] if self.keeps("moving-first") else ["store", *words]
 
     def then(self, s: State, i: int, pc: tuple[Any, ...], **stores: Any) -> State:
-        """To the next of three stores, or to the take. `pc`: those left, row, first message, messages."""
+        """Continue with the next of three stores, or with the take. `pc`: stores left, row, first message, messages."""
         *left, r, at, run = pc
         return self.go(s, i, *(left or ("take",)), r, at, run, **stores)
 
@@ -337,7 +337,7 @@ class Outgoing(Moves):
         return s._replace(at=s.at + move, true=put(s.true, number.session - 1, number.last))
 
     def names(self, e: Entry, session: int, first: int, last: int) -> bool:
-        """Whether that is the key of an entry."""
+        """Whether this is the key of the entry."""
         range_ = self.keeps("range") and self.without != "order in place of range"
         return (e.session, e.first) == (session, first) and (e.last == last or not range_)
 
@@ -394,8 +394,8 @@ class Outgoing(Moves):
 class Incoming(Moves):
     """From other ends into the ring, into which a local producer puts as well.
 
-    Checked: of each session, the ring has each message once and in order; `put` of its row is exact whenever the link
-    is idle: it is where the other end goes on.
+    Checked: the ring has each message of each session once and in order; `put` of its row, from which the other end
+    continues, is exact whenever the link is idle.
     """
 
     safeguards = (
@@ -434,7 +434,7 @@ class Incoming(Moves):
         yield from self.transfer(s, i, 0, None, (0, 1), ("unlock",))
 
     def one(self, s: State, i: int, r: int, have: int, left: int) -> Iterator[Step]:
-        """The lock is ours: the next of `left` messages, of which the row has not counted those up to `have`."""
+        """With the lock held: put the next of `left` messages; the row has not counted those up to `have`."""
         row = s.rows[r]
         then = ("count", r, have) if self.keeps("row-first") else ()
         if left == 0:
@@ -453,7 +453,7 @@ class Incoming(Moves):
     def decide(self, s: State, i: int, number: Any) -> Iterator[Step]:
         r = self.row_of(s, number)
         if number is not None and not self.keeps("session") and s.rows[0].number:
-            r = 0  # by the row alone
+            r = 0  # determined by the row alone
         if r is not None and number.last > s.rows[r].value:
             yield from self.count(s, i, r, number.last)
         else:
@@ -472,12 +472,12 @@ class Incoming(Moves):
 
 
 class Following(Outgoing):
-    """From a broadcast into the windows of two sessions: a reader's cursor each, and nobody else takes.
+    """From a broadcast into the windows of two sessions: a reader's cursor each, and no other consumers.
 
-    Whoever puts drops the oldest message when there is no room, and moves cursors past it: they do not say what a
-    window has. An entry in the window commits a move; recovery then finishes the reading.
+    A producer drops the oldest message when there is no room, and moves cursors past it, so a cursor does not tell what
+    a window contains. An entry in the window commits a move; recovery then finishes the reading.
 
-    Checked: each session has each message once and in order, but for those that were dropped before it had them.
+    Checked: each session has each message once and in order, except those that were dropped before it had them.
     """
 
     safeguards = ("window-decides", "read-on", "moving-first", "range", "recover")
@@ -506,7 +506,7 @@ class Following(Outgoing):
         yield from self.read_on(s, i, r, at + run, s.rows[r].value + run)
 
     def read_on(self, s: State, i: int, r: int, beyond: int, last: int) -> Iterator[Step]:
-        """Move the cursor message by message: in between it is at one of the run."""
+        """Move the cursor message by message: in between, it is within the run."""
         if s.cursors[r] < beyond:
             n = self.go(s, i, "read_on", r, beyond, last, cursors=put(s.cursors, r, s.cursors[r] + 1))
             yield f"moves the cursor of session {r + 1} to {s.cursors[r] + 1}", n

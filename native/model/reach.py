@@ -3,8 +3,8 @@
 Mirrors native/ipc/reach.cpp, Group::may_open, Ring::get_one, Broadcast::read_one.
 
 Two rings, each in a message of the other or of itself; a process that takes them out, reads them as the reader of a
-broadcast does, puts them back, lets go of them, or opens one by its name; it may be killed anywhere. The manager looks
-for rings that nobody can reach. An entry is a hold on one ring; a message is the entry that it holds.
+broadcast does, puts them back, releases them, or opens one by its name; it may be killed anywhere. The manager looks
+for rings that no process can reach. An entry is a hold on one ring; a message is the entry that it holds.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,16 @@ from explore import Model, State, Step, put
 P, DEAD = "process", "dead"  # owners of entries beside the rings 0 and 1; None: a free entry
 ENTRIES = ((0, 0), (1, 1), (0, 2), (1, 3), (0, 4), (1, 5))  # (ring that is held, entry): three of each ring
 OF = tuple(ring for ring, _ in ENTRIES)
-ORDER = tuple(sorted(range(len(ENTRIES)), key=lambda e: -OF[e]))  # in which they are read: those on ring 1 first
+ORDER = tuple(
+    sorted(range(len(ENTRIES)), key=lambda e: -OF[e])
+)  # the order in which they are read: those on ring 1 first
 
 
 class Reach(NamedTuple):
     kills: int
     moves: int  # that the process may still begin
     alive: bool
-    undone: bool  # what the dead process left has been undone
+    undone: bool  # the dead process's transfer has been undone
     pc: Any
     owner: Any  # of each entry
     inside: Any  # per ring: the entries in its messages, oldest first
@@ -34,8 +36,8 @@ class Reach(NamedTuple):
     ended: int
     sealed: Any  # per ring: the look that sealed it
     manager: Any  # pc
-    over: Any  # per ring: what it held has been released
-    lost: bool  # ghost: nobody could reach a ring as the look began
+    over: Any  # per ring: its holds have been released
+    lost: bool  # ghost: no process could reach a ring when the look began
 
 
 class Cycles(Model):
@@ -69,7 +71,7 @@ class Cycles(Model):
     def steps(self, s: State) -> Iterator[Step]:
         if s.kills < self.kills:
             if s.alive:
-                # What was its own is the dead slot's until that is reclaimed.
+                # Its entries belong to the dead slot until that is reclaimed.
                 dead = tuple(DEAD if o == P else o for o in s.owner)
                 yield "KILL process", s._replace(kills=s.kills + 1, alive=False, pc=None, owner=dead)
             if s.manager:
@@ -115,13 +117,13 @@ class Cycles(Model):
                 free = self.room(s, other)
                 if held and self.mine(s, other) and free is not None:
                     yield (
-                        f"puts {other} into {ring}",  # one step: nobody gains a ring by it
+                        f"puts {other} into {ring}",  # one step: no process gains a ring by it
                         n._replace(
                             owner=put(n.owner, free, ring),
                             inside=put(n.inside, ring, (*n.inside[ring], free)),
                         ),
                     )
-        # By its name: the entry is added under the lock of the metadata, as the seal is looked at.
+        # By its name: the entry is added, and the seal read, under the lock of the metadata.
         free = self.room(s, 0)
         live = any(o is not None for e, o in enumerate(s.owner) if OF[e] == 0)
         if s.known and live and free is not None:

@@ -1,4 +1,4 @@
-"""Model (d): holds move through a ring with undo records; and the end of a ring that nobody holds any more.
+"""Model (d): holds move through a ring with undo records; and the end of a ring that no process holds.
 
 Moving a hold is one store of its word that leaves the block as it is, so counts stay and no arena lock is needed.
 """
@@ -16,7 +16,7 @@ PUT, GET = 0, 1  # the ring's two robust locks, each with an undo record
 
 
 class Undo(NamedTuple):
-    """What to take back if `by` dies before its commit: the transfer of the message at that position."""
+    """The transfer to take back if `by` dies before its commit: that of the message at that position."""
 
     by: int
     position: int
@@ -41,7 +41,7 @@ class Ring(NamedTuple):
 
 
 class Transfer(Model):
-    """Two producers, two consumers, a manager. The takers of a dead process's lock undo before anything else."""
+    """Two producers, two consumers, a manager. A process that takes a dead holder's lock first undoes its transfer."""
 
     safeguards = ("undo", "undo-first", "note-first", "publish-last", "commit-last")
 
@@ -100,7 +100,7 @@ class Transfer(Model):
         return s._replace(pc=put(s.pc, i, pc or None), **stores)
 
     def take_back(self, s: State, i: int, side: int) -> Iterator[Step]:
-        """Undo what a dead holder of this lock left, each store a definite value: undoing again is harmless."""
+        """Undo the transfer of a dead holder of this lock. Each store is idempotent, so this may be repeated."""
         u = s.undo[side]
         if u and self.keeps("undo"):
             done = u.position < (s.tail if side == PUT else s.head)
@@ -162,7 +162,7 @@ class Transfer(Model):
         return iter(())
 
     def manage(self, s: State) -> Iterator[Step]:
-        """Reclaim the dead; first the locks that a dead client's slot names, tried and not waited for."""
+        """Reclaim the dead; first try the locks that a dead client's slot names, without waiting."""
         for d in range(4):
             if s.alive[d] or s.reclaimed[d]:
                 continue
@@ -206,7 +206,7 @@ class Transfer(Model):
         return self.wrong_owner(s, queued) if quiet and not any(s.undo) else None
 
     def wrong_owner(self, s: State, queued: tuple[Any, ...]) -> str | None:
-        """With nobody in the middle of anything, every hold is its rightful owner's."""
+        """When no operation is under way, every hold belongs to its rightful owner."""
         entries = {e for m in queued for e in m[1]}
         if any(s.word[e] != RING for e in entries):
             return "a queued block is not held by the ring"
@@ -224,7 +224,7 @@ NEXT = 3  # the entry of a message in the next ring of the same number
 
 
 class Ending(Transfer):
-    """One producer, one consumer: each lets go of the ring or dies; with the last hold on it go the messages inside."""
+    """One producer, one consumer: each releases the ring or dies; the messages inside end with the last hold on it."""
 
     safeguards = ("undo-first", "ring-reclaim", "ring-last")
 
@@ -254,7 +254,7 @@ class Ending(Transfer):
             yield "lets go of the ring", s._replace(holds=put(s.holds, i, False))
 
     def manage(self, s: State) -> Iterator[Step]:
-        """Also: once nobody holds the ring, release what its number holds, destroy it, let the number be used again."""
+        """Also: once no process holds the ring, release what its number holds, destroy it, and free the number."""
         yield from super().manage(s)
         mine = [e for e, owner in enumerate(s.word) if owner == RING]
         if s.end == "" and not any(s.holds):

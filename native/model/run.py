@@ -1,4 +1,4 @@
-"""Run every model: sound with its safeguards, broken without any one of them. Ends 0 when all is as expected.
+"""Run every model: sound with its safeguards, broken without any one of them. Exits with 0 if all is as expected.
 
 python run.py                           everything (about four minutes)
 python run.py --quick                   the same models with fewer kills (about a minute)
@@ -60,7 +60,7 @@ def runs(name: str, quick: bool) -> list[tuple[str | None, int, bool]]:
 
 
 def show(name: str, without: str | None, kills: int, expected: bool, result: Result) -> bool:
-    """Print one line of the table; whether it says what was expected."""
+    """Print one line of the table; return whether the result was expected."""
     good = bool(result.violation) == expected
     verdict = result.violation or "no violation"
     left_out = f"without {without}" if expected else without or "all safeguards"

@@ -1,7 +1,7 @@
-"""Model (j): a manager gives its role, and what only it has mapped, to the next one. Mirrors handover.py, and
-_rule, _goes_on and _take_role in run.py, of manager/daemon.
+"""Model (j): a manager passes its role, and the segments that only it has mapped, to the next one. Mirrors handover.py,
+and _rule, _goes_on and _take_role in run.py, of manager/daemon.
 
-A segment with a message inside that nobody has received: its sender has ended, so the manager alone has it. A service
+A segment contains a message that was not received: its sender has ended, so only the manager has it. A service
 is restarted (its process forks a keeper and becomes the successor by exec), stopped (a forked child is the successor)
 and started again (the new service asks the child in the background for its role). The lock of the address belongs to
 the open file: it is held as long as one of the processes that share it lives.
@@ -31,7 +31,7 @@ class World(NamedTuple):
     restarts: int
     stopped: bool
     hit: bool  # ghost: a process that had the segment was killed
-    given_up: bool  # ghost: and yet it is lost
+    given_up: bool  # ghost: it is lost
 
 
 OVER = Process("over")
@@ -40,8 +40,8 @@ OVER = Process("over")
 class Succession(Model):
     """A service, the child that it forks, and the service that a supervisor starts after it; a client.
 
-    Checked: what was there is lost only where a process that had it was killed, never by what processes do by
-    themselves, nor because a successor fails; no two serve at once, and in the end one does, with no keeper left.
+    Checked: the segment is lost only if a process that had it was killed, never by the steps of processes, nor because
+    a successor fails; no two serve at once, and in the end one serves, and no keeper is left.
     """
 
     safeguards = (
@@ -83,7 +83,7 @@ class Succession(Model):
         return s._replace(processes=put(s.processes, i, p))
 
     def own_steps(self, s: State) -> Iterator[Step]:
-        """All but kills."""
+        """All steps except kills."""
         for i, p in enumerate(s.processes):
             for what, n in self.act(s, i, p):
                 yield f"{NAMES[i]} {what}", n
@@ -125,12 +125,12 @@ class Succession(Model):
             yield "is stopped", self.leave(n, i, p) if self.keeps("fork") else self.at(n, i, OVER)
 
     def leave(self, s: State, i: int, p: Process) -> State:
-        """Fork a successor, which has all that this process has."""
+        """Fork a successor, which has everything that this process has."""
         n = self.at(s, i, p._replace(pc=("waits for", CHILD)))
         return self.at(n, CHILD, Process("took", segment=p.segment, lock=True, background=True))
 
     def take(self, s: State, i: int, p: Process) -> Iterator[Step]:
-        """Look into the keeper, and the clients."""
+        """Search the keeper and the clients."""
         keepers = any(x.segment and x.pc == ("waits for", i) for x in s.processes)
         found = s.client == "has it" or (keepers and self.keeps("keeper-scan"))
         if not self.keeps("take-first") and not p.said:
@@ -138,7 +138,7 @@ class Succession(Model):
         yield "takes the segments", self.at(s, i, p._replace(pc="took", segment=found))
 
     def ask(self, s: State, i: int) -> Iterator[Step]:
-        """A service that is started: no process has the lock, or a manager in the background gives it, or it ends."""
+        """A service that is started: it takes a free lock, or gets the role from a background manager, or ends."""
         holders = [k for k, x in enumerate(s.processes) if x.lock]
         if not holders:
             yield "takes the lock", self.at(s, i, Process("fresh", lock=True))

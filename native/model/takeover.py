@@ -1,9 +1,9 @@
-"""Model (g): a manager that dies, or is stopped, is followed by another, and goes on. Mirrors _release_in in
+"""Model (g): a manager that dies, or is stopped, is followed by another, and may continue later. Mirrors _release_in in
 manager/daemon/state.py.
 
-Nothing marks a manager as stopped: it takes no step for as long as one likes, and then goes on where it was. One slot,
-whose client dies or lives, and which another process is given later; two segments with holds of that slot; a ring that
-it takes a message out of. A hold's word names the slot alone; whose it really is (a generation) is a ghost.
+Nothing marks a manager as stopped: it takes no step for any time, and then continues where it was. One slot, whose
+client dies or lives, and which another process gets later; two segments with holds of that slot; a ring from which it
+takes a message. A hold's word names only the slot; its true owner (a generation) is a ghost.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ FREE, EMBRYO, CLIENT, DEAD = "FREE", "EMBRYO", "CLIENT", "DEAD"
 MANAGERS = 3
 X, Y = 0, 1
 SEGMENTS = ("X", "Y")
-RING, SLOT, GONE = "the ring", "the slot", "nobody"  # who has the hold of the message in the ring
+RING, SLOT, GONE = "the ring", "the slot", "nobody"  # the owners of the hold of the message in the ring
 
 
 class Word(NamedTuple):
@@ -37,21 +37,21 @@ class Group(NamedTuple):
     epoch: int
     managers: Any
     word: Word
-    pid: int  # which process the slot's second field names
+    pid: int  # the process that the slot's second field names
     alive: Any  # of the processes of generations 1, 2, 3: "unborn", "alive", "dead"
-    holds: Any  # per segment: whose holds there are, all of them in the name of the slot
-    locks: Any  # per segment: which manager has its lock
+    holds: Any  # per segment: the true owners of its holds, which all name the slot
+    locks: Any  # per segment: the manager that has its lock
     needs: Any  # ghost: per process, the segments in which it relies on a block
     record: bool  # the undo record of the first process's transfer
-    message: str  # who has the hold of the message that it takes
+    message: str  # the owner of the hold of the message that it takes
     inside: bool  # the message is still in the ring
 
 
 class Takeover(Model):
     """Three managers at most, two of them stopped or dead; a client, and the next two in its slot.
 
-    Checked: nobody relies on a block without a hold; the slot of a live process is not reclaimed and not another's;
-    once the manager in office has nothing to do, no hold and no slot of the dead is left.
+    Checked: no process relies on a block without a hold; the slot of a live process is not reclaimed or given to
+    another; once the current manager has nothing to do, no hold and no slot of the dead is left.
     """
 
     safeguards = ("fence", "cas", "mark", "sweep", "claim-word", "pid-in-word", "undo-first", "all-segments")
@@ -131,14 +131,14 @@ class Takeover(Model):
         return bool(s.epoch == k + 1)
 
     def scan(self, s: State, k: int) -> Iterator[Step]:
-        """Begin with what the table says."""
+        """Begin with the content of the table."""
         yield from self.look(s, k)
         if s.word.state == FREE:
             yield "finds nobody", self.at(s, k)
 
     def look(self, s: State, k: int) -> Iterator[Step]:
-        """At the table, for what nobody has told this manager of. A dead slot is marked as its own, so that no earlier
-        manager takes it for its own still."""
+        """Read the table for slots that this manager was not told of. It marks a dead slot as its own, so that no
+        earlier manager frees it."""
         if s.word.state == CLIENT:
             yield "finds a client", self.at(s, k, client=self.client(s))
         elif s.word.state == EMBRYO or (s.word.state == DEAD and self.keeps("mark")):
@@ -188,7 +188,7 @@ class Takeover(Model):
             yield "finds another word", self.at(s, k, client=None)
 
     def undo(self, s: State, k: int) -> Iterator[Step]:
-        """Undo what the dead left unfinished in the ring; `ring` has the steps of that."""
+        """Undo the transfer of the dead process in the ring, as one step; `ring` has its steps."""
         n = self.at(s, k, "lock", X)
         if self.keeps("undo-first") and s.record and s.managers[k].dead_word.generation == 1:
             back = s.inside and s.message == SLOT
@@ -243,7 +243,7 @@ class Takeover(Model):
         return self.leak(s)
 
     def leak(self, s: State) -> str | None:
-        """With nothing left to do for the manager in office, the dead have nothing."""
+        """When the current manager has nothing left to do, the dead have no slots and no holds."""
         m = s.managers[s.epoch - 1]
         if m.pc is not None or any(lock is not None for lock in s.locks):
             return None

@@ -1,4 +1,4 @@
-"""Model (b): a block crosses in a pickle, whose ticket is redeemed never, once or again.
+"""Model (b): a block is sent in a pickle, whose ticket is redeemed never, once or several times.
 
 Mirrors native/heap/segment_metadata.cpp.
 """
@@ -27,14 +27,14 @@ class Mail(NamedTuple):
     held: Any
     asked: Any  # ghost: the pickle a process is redeeming
     sent: Any  # every pickle that was ever made: (block, generation, entry, mark)
-    loaded: Any  # ghost: the pickles that somebody has loaded, each time
+    loaded: Any  # ghost: the pickles that were loaded, one entry for each time
 
 
 class Tickets(Arena):
     """A sender, two receivers and a manager; one block, two entries. Any receiver may load any pickle, several times.
 
-    Besides what the arena promises: until somebody loads a pickle, its ticket's hold is there. So what was sent can be
-    received.
+    Checked beside the arena's properties: until a pickle is loaded, its ticket's hold exists, so that what was sent can
+    be received.
     """
 
     safeguards = ("rebuild", "generation", "mark", "redeem-lock")
@@ -76,7 +76,7 @@ class Tickets(Arena):
         return s._replace(held=put(s.held, i, (*s.held[i], (b, s.gen[b], e))))
 
     def got(self, s: State, i: int, e: int) -> State:
-        """A pickle was loaded, and entry e is the hold; the process believes that it is what the pickle names."""
+        """A pickle was loaded, and entry e is the hold; the process relies on it as the one that the pickle names."""
         return s._replace(
             held=put(s.held, i, (*s.held[i], (*s.asked[i][:2], e))),
             asked=put(s.asked, i, None),

@@ -5,9 +5,8 @@
 //                                      Then the kernel does not mark the mutex of a killed holder
 //   madvise                            qemu-user answers 0 and ignores most advice. MADV_REMOVE then frees no memory,
 //                                      and MADV_POPULATE_WRITE reserves none
-//   openat of /proc/PID/stat           for the guest itself, qemu-user makes up the content, with a start time that
-//   differs
-//                                      from what others read. The plugin changes the path in place to one that
+//   openat of /proc/PID/stat           for the guest itself, qemu-user makes up the content, with a start time that no
+//                                      other process reads there. The plugin changes the path in place to one that
 //                                      qemu-user does not recognise, so the buffer must have room for two more
 //                                      characters, as that of os.cpp has
 //
