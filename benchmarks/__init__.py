@@ -1,1 +1,1 @@
-"""Benchmarks of shmtensor beside the standard library, torch and other peers. Run with `python benchmarks`."""
+"""Benchmarks that compare shmtensor with the standard library, torch and other peers. Run with `python benchmarks`."""

@@ -1,4 +1,4 @@
-"""`python benchmarks [name ...]`: run benchmarks, print their tables, and with --write keep them."""
+"""`python benchmarks [name ...]`: run benchmarks, print their tables, and with --write save them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SCALES = {
     "B/s": ((1e6, "MB/s"), (1e9, "GB/s")),
     "core": ((1e-2, "%"),),
 }
-RATES = ("1/s", "B/s")  # more is better
+RATES = ("1/s", "B/s")  # higher is better
 
 
 def show_value(figure: Figure) -> str:
@@ -97,9 +97,9 @@ def show_value(figure: Figure) -> str:
 
 
 def show_table(title: str, figures: Sequence[Figure]) -> str:
-    """A markdown table. The ratio is a contender's figure over that of the first shmtensor row of the same work.
+    """A Markdown table. The ratio is a contender's figure divided by that of the first shmtensor row of the same work.
 
-    Of rates it is the inverse: above 1, the contender takes longer.
+    For rates it is the inverse, so that above 1 the contender always takes longer.
     """
     lines = [
         f"### {title}",
@@ -180,7 +180,7 @@ def main() -> int:
 
 
 def stop_manager(folder: str) -> None:
-    """End the manager that contenders have started, if there is one: it would put back the files of its folder."""
+    """End the manager that contenders have started, if any: it would otherwise recreate the files in its folder."""
     command = [sys.executable, "-P", "-m", "shmtensor.manager", "stop", "--address", f"{folder}/manager.sock"]
     subprocess.run(command, check=False, capture_output=True)
 
@@ -203,7 +203,7 @@ def kept(names: Sequence[str]) -> list[Figure]:
 
 
 def write_readme() -> None:
-    """Put the table of every kept result between the marks in README.md."""
+    """Write the table of every saved result between the marks in README.md."""
     parts = []
     for name in BENCHMARKS:
         path = REPORTS / "benchmarks" / f"{name}.json"

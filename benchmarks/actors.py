@@ -1,4 +1,4 @@
-"""Ray: a tensor is an actor's argument or a value put into its store. The same work as the transports do."""
+"""Ray, for the same work as the transports: a tensor is an actor's argument or a value put into Ray's store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NEEDS = "ray"
 
 @contextmanager
 def actor() -> Iterator[Any]:
-    """The actor that does the other process's part."""
+    """The actor that plays the other process."""
     import ray
 
     class Part:
         def add_one(self, array: Any) -> Any:
-            array = array.copy()  # what arrives is read-only
+            array = array.copy()  # the received array is read-only
             array[0] += 1
             return array
 
@@ -70,7 +70,7 @@ def handover() -> dict[str, float]:
 
 
 def fresh() -> dict[str, float]:
-    """What fresh.works gives."""
+    """The same figures as fresh.works."""
     import ray
 
     with actor() as part:
@@ -92,7 +92,7 @@ def fresh() -> dict[str, float]:
 
 
 def stream(part: Any, source: Any, count: int) -> None:
-    """Four are under way at a time when they are large: as many as wait in the queues of the transports."""
+    """Large tensors: four are under way at a time, as many as wait in the queues of the transports."""
     import ray
 
     large = source.nbytes > 1 << 20

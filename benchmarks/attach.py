@@ -1,4 +1,4 @@
-"""Attaching: opening memory that another process made, in a process that knows its segment already."""
+"""Attaching: opening memory of another process, in a process that has already mapped its segment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any
 from benchmarks.measure import Figure, collector_off, have, run_contender
 
 COUNT = 100  # tensors of 4 KiB; torch needs two descriptors for each
-BEGIN, END = "/benchmark-begin", "/benchmark-end"  # looked up around what strace counts
+BEGIN, END = "/benchmark-begin", "/benchmark-end"  # paths looked up before and after the calls that strace counts
 
 
 # ---- contenders: the parent makes tensors, a spawned child opens them ------------------------------------------------
 
 
 def native_attach(strace_mark: bool) -> float:
-    """Seconds of `Client.attach` and the release after it, in the child."""
+    """Seconds of a `Client.attach` and the release that follows, in the child."""
     import multiprocessing
 
     from shmtensor.manager import client
@@ -124,7 +124,7 @@ def attach_stdlib(results: Connection, names: list[str]) -> None:
 
 
 def ask_child(context: Any, target: Any, *arguments: object) -> float:
-    """Runs target(connection, *arguments) in a child and gives what it sends. Waits for at most 120 s."""
+    """Runs target(connection, *arguments) in a child and returns what it sends. Waits for at most 120 s."""
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=target, args=(theirs, *arguments))
     child.start()
@@ -144,7 +144,7 @@ def ask_child(context: Any, target: Any, *arguments: object) -> float:
 
 
 def count_system_calls() -> int:
-    """System calls between the marks in 1,000 attaches and releases, as strace -f sees them."""
+    """System calls of 1,000 attaches and releases between the marks, as counted by strace -f."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
         run_contender("attach:native_attach", True, wrapper=("strace", "-f", "-o", str(trace)))

@@ -25,7 +25,7 @@ COMPUTE = "import os\nprint(flush=True)\nparent = os.getppid()\nwhile os.getppid
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """As many processes that compute as this one has cores; they end with the block, or with this process."""
+    """One computing process for each core of this one; they end with the block, or with this process."""
     others = [
         subprocess.Popen([sys.executable, "-c", COMPUTE], stdout=subprocess.PIPE)
         for _ in range(len(os.sched_getaffinity(0)))

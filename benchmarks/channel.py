@@ -39,7 +39,7 @@ ZMQ, CURVE = "ZeroMQ, `recv(copy=False)` and a copy", "ZeroMQ with CURVE, the sa
 def two_hosts() -> Iterator[tuple[list[str], list[str], str]]:
     """Commands that run a program in each of two network namespaces, and the address of the first.
 
-    Without the right to make any: both on this machine's loopback.
+    If this process may not create namespaces: both on this machine's loopback.
     """
     ip = shutil.which("ip")
     if ip is None or os.geteuid() != 0:
@@ -70,7 +70,7 @@ def sender(wrapper: list[str], name: str, *arguments: object) -> subprocess.Pope
 
 
 def rates(take: Callable[[], int], total: int) -> float:
-    """Messages per second, from the first to the last."""
+    """Messages per second from the first to the last."""
     with collector_off():
         take()
         begin = time.perf_counter()
@@ -242,7 +242,7 @@ def small_ray() -> float:
 
 
 def local() -> dict[str, list[float]]:
-    """Seconds of a message between two processes, by a queue and by a channel, in turns."""
+    """Seconds for a message between two processes, by a queue and by a channel, which take turns."""
     import shmtensor.multiprocessing as mp
     from shmtensor import channel
 
@@ -251,7 +251,7 @@ def local() -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for turn in range(10):
         for what, messages, value in (("small", 60_000, 1), ("64 KiB array", 6_000, np.zeros(65536, np.uint8))):
-            for name, queue in sorted(kinds.items(), reverse=bool(turn % 2)):  # who comes second finds warmer memory
+            for name, queue in sorted(kinds.items(), reverse=bool(turn % 2)):  # the second one finds warmer memory
                 child = context.Process(target=put_all, args=(queue, value, messages))
                 child.start()
                 with collector_off():
@@ -275,7 +275,7 @@ def put_all(queue: Any, value: Any, messages: int) -> None:
 
 
 def peers(count: int) -> dict[str, float]:
-    """Bytes of memory of the link process for each connected end that has nothing in flight."""
+    """Memory of the link process, in bytes, for each connected end that has nothing in flight."""
     from shmtensor import channel
     from shmtensor.channel import handshake
     from shmtensor.channel.address import parse

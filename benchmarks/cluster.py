@@ -1,4 +1,4 @@
-"""Actors of Ray: 64 MiB, and a stream of 38.5 MB batches, from one to another, by handle and through its store."""
+"""Ray actors: 64 MiB, and a stream of 38.5 MB batches, from one to another, by handle and through Ray's store."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def writer_class() -> Any:
 
                 def send(make: Any = make, wrap: Any = wrap) -> tuple[Any, Any]:
                     batch = make()
-                    return self.reader.read.remote(wrap(batch)), batch  # a handle does not keep it
+                    return self.reader.read.remote(wrap(batch)), batch  # a handle does not keep the batch alive
 
                 found[name] = rate(send)
             return found
@@ -113,7 +113,7 @@ def writer_class() -> Any:
 
 
 def medians(kinds: dict[str, tuple[int, Callable[[], Any]]]) -> dict[str, float]:
-    """Median seconds of the calls that each function begins; they take turns, some only in every so many rounds."""
+    """Median seconds of the calls that each function begins. They take turns, some only in every n-th round."""
     import ray
 
     times: dict[str, list[float]] = {name: [] for name in kinds}
@@ -128,10 +128,10 @@ def medians(kinds: dict[str, tuple[int, Callable[[], Any]]]) -> dict[str, float]
 
 
 def rate(send: Callable[[], tuple[Any, Any]]) -> float:
-    """Bytes per second from making the first batch until the last has been read; a shorter run goes before.
+    """Bytes per second from making the first batch until the last has been read, after a shorter warm-up run.
 
     Args:
-        send: begins the call that reads a batch; returns its reference, and what must be kept until it has ended.
+        send: begins the call that reads a batch; returns its reference, and an object to keep until it has ended.
     """
     import ray
 
@@ -144,7 +144,7 @@ def rate(send: Callable[[], tuple[Any, Any]]) -> float:
                 pending.append(send())
                 if len(pending) == PENDING:
                     ray.get(pending[0][0])
-                    pending.popleft()  # not before: the tuple has what must be kept
+                    pending.popleft()  # not before: the tuple has the object to keep
             ray.get([reference for reference, _ in pending])
             found = count * BATCH / (time.perf_counter() - start)
     return found
@@ -192,7 +192,7 @@ def direct() -> dict[str, dict[str, float]]:
 
 
 def there() -> dict[str, dict[str, float]]:
-    """Figures of a driver that passes the reference to one result again and again."""
+    """Figures of a driver that passes the reference to one result repeatedly."""
     with actors() as (writer, reader):
         ours, theirs = writer.give.remote(), writer.give_array.remote()
         return {
@@ -232,7 +232,7 @@ def relayed() -> dict[str, dict[str, float]]:
 
 
 def turn(name: str) -> dict[str, dict[str, float]]:
-    """Figures of one run. Where Ray loses a transfer (docs/cluster.md), it is run again."""
+    """Figures of one run. If Ray loses a transfer (docs/cluster.md), the run is repeated."""
     for left in reversed(range(TRIES)):
         try:
             found: dict[str, dict[str, float]] = run_contender(f"cluster:{name}")

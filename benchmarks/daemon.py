@@ -1,4 +1,4 @@
-"""The manager: how soon it answers, how long a request takes, what it costs to have one; and what importing costs."""
+"""The manager: its start, the time of a request, its cost; and the cost of importing shmtensor."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ print(imported - start, time.perf_counter() - start)
 """
 
 
-# ---- a client in a few lines: what it takes to talk to a manager without the package's own client --------------------
+# ---- a minimal client, which talks to a manager without the package's own client -------------------------------------
 
 
 def connect(address: Path, flags: int = 0) -> socket.socket:
-    """A client that has said hello and was welcomed. Raises OSError while nobody listens."""
+    """A client that has sent HELLO and received WELCOME. Raises OSError while no manager listens."""
     from shmtensor import _native
     from shmtensor.manager import protocol
 
@@ -100,14 +100,14 @@ def first_use() -> float:
     """Seconds of finding no manager, starting one and being its client, in a process that is up already."""
     from shmtensor.manager import client
 
-    os.environ["SHMTENSOR_GROUP"] = os.urandom(8).hex()  # the one of the round before may not have left yet
+    os.environ["SHMTENSOR_GROUP"] = os.urandom(8).hex()  # the manager of the last round may not have left yet
     start = time.perf_counter()
     client.default()
     return time.perf_counter() - start
 
 
 def later_use() -> float:
-    """The same where a manager runs, as for the second program of a user."""
+    """The same while a manager runs, as for the second program of a user."""
     from shmtensor.manager import client
 
     with tempfile.TemporaryDirectory() as folder, serving(folder) as (address, _, _):
@@ -118,7 +118,7 @@ def later_use() -> float:
 
 
 def requests(clients: int) -> dict[str, float]:
-    """Median seconds of a LOOKUP, and the manager's private bytes, with so many clients connected (at least one)."""
+    """Median seconds of a LOOKUP, and the manager's private bytes, with `clients` connected (at least one)."""
     from shmtensor.manager import client, protocol
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -150,7 +150,7 @@ def requests(clients: int) -> dict[str, float]:
 
 
 def machine_round_trip() -> float:
-    """Seconds of one packet there and back over a socket pair between two processes in plain Python: the floor."""
+    """Seconds of a round trip over a socket pair between two processes in plain Python: the lower bound."""
     import os
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

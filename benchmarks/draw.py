@@ -1,4 +1,4 @@
-"""Draws the figures of the queue benchmarks: one panel for each piece of work, bars on a logarithmic scale."""
+"""Draws charts of the queue benchmarks: one panel for each piece of work, bars on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = 3
 
 
 def draw(figures: Sequence[Figure], path: Path, caption: str) -> None:
-    """Writes a picture of the figures that have a value. Blocks while it is drawn."""
+    """Writes a chart of the figures that have a value. Blocks while it is drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -25,7 +25,7 @@ def draw(figures: Sequence[Figure], path: Path, caption: str) -> None:
     for figure in figures:
         if figure.value:
             panels.setdefault(figure.work, []).append(figure)
-    panels = {work: bars for work, bars in panels.items() if len(bars) > 1}  # with something to compare
+    panels = {work: bars for work, bars in panels.items() if len(bars) > 1}  # only panels with something to compare
     rows = -(-len(panels) // COLUMNS)
     picture, grid = plt.subplots(rows, COLUMNS, figsize=(16, 2.7 * rows), squeeze=False)
     for axes in grid.flat[len(panels) :]:

@@ -1,4 +1,4 @@
-"""Fresh tensors: made, filled by one copy, sent, read and dropped; one by one, in streams, and many in one message."""
+"""Fresh tensors: made, filled by one copy, sent, read and dropped; one by one, in streams, many in one message."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def works(name: str) -> dict[str, float]:
             source = np.ones(nbytes // 4, np.float32)
             rate = messages_per_second(transport, other, number, queues[number], source, work == ARRAYS)
             results[work] = rate * (nbytes if unit == "B/s" else 1)
-        if name != "iceoryx2":  # a sample of its is one block
+        if name != "iceoryx2":  # an iceoryx2 sample is one block
             results[MESSAGE] = one_message(transport, other, queues)
     other.end()
     return results
 
 
 def messages_per_second(transport: Transport, other: Other, number: int, queue: Any, source: Any, plain: bool) -> float:
-    """From making the first until the last is read; a short run before says how many there is time for."""
+    """Time from making the first until the last is read. A short run before determines how many fit into the budget."""
     count, rate = 8, 0.0
     for _ in range(3):
         other.begin(drain, number, count)
@@ -67,7 +67,7 @@ def one_message(transport: Transport, other: Other, queues: Sequence[Any]) -> fl
 
 
 def copying() -> dict[str, float]:
-    """Bytes per second that one process copies: into warm memory and into fresh pages of shared memory."""
+    """Bytes per second that one process copies, into warm memory and into fresh pages of shared memory."""
     source, target = np.ones(BATCH // 4, np.float32), np.zeros(BATCH // 4, np.float32)
     warm, fresh = [], []
     with collector_off():

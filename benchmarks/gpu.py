@@ -1,4 +1,4 @@
-"""GPUs: a tensor on a device goes to another process; streams of small ones."""
+"""GPUs: a tensor on a device is sent to another process; streams of small tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM = "stream of new 4 KiB tensors on the device"
 
 
 def reason() -> str:
-    """Why nothing can be measured here; empty: it can."""
+    """Why nothing can be measured here; empty if it can."""
     from shmtensor import cuda
 
     return "" if cuda.is_available() else f"no GPU can be used: {cuda.status()}"
@@ -31,14 +31,14 @@ def reason() -> str:
 
 
 def _answer(there: Any, back: Any) -> None:
-    """Say so for each tensor, once it is here."""
+    """Answer each tensor once it has arrived."""
     for tensor in iter(there.get, None):
         del tensor
         back.put(1)
 
 
 def _round_trips(context: Any, tensor: Any, rounds: int) -> float:
-    """Median seconds until the other process has the tensor and has said so."""
+    """Median seconds until the other process has the tensor and has answered."""
     there, back = context.Queue(), context.Queue()
     process = context.Process(target=_answer, args=(there, back))
     process.start()
@@ -55,7 +55,7 @@ def _round_trips(context: Any, tensor: Any, rounds: int) -> float:
 
 
 def ours() -> dict[str, Any]:
-    """Median seconds of a hand-over from a device, and of one from the processor's memory."""
+    """Median seconds of a hand-over from a device, and of one from host memory."""
     import shmtensor as st
     import shmtensor.multiprocessing as mp
 
@@ -82,7 +82,7 @@ def _drop(there: Any, back: Any) -> None:
 
 
 def our_stream() -> dict[str, Any]:
-    """Tensors a second, and what the device has more after as many tensors as before."""
+    """Tensors a second, and the growth of the device's used memory, in bytes, over a second run of equal length."""
     import shmtensor as st
     import shmtensor.multiprocessing as mp
 

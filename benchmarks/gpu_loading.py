@@ -32,7 +32,7 @@ OURS, AHEAD, TORCH = "shmtensor, pin_memory", "shmtensor, pin_memory, prefetch_t
 
 
 def reason() -> str:
-    """Why nothing can be measured here; empty: it can."""
+    """Why nothing can be measured here; empty if it can."""
     from shmtensor import cuda
 
     if not cuda.is_available():
@@ -58,7 +58,7 @@ def loader(length: int, **arguments: Any) -> Any:
 
 
 def _median(do: Callable[[], object]) -> float:
-    """Median seconds until the device has done it."""
+    """Median seconds until the device has done the work."""
     import torch
 
     times = []
@@ -74,7 +74,7 @@ def _median(do: Callable[[], object]) -> float:
 def copies() -> dict[str, float]:
     """Bytes a second from a pinned batch of the loader, from torch's pinned memory, and from memory that is not pinned.
 
-    And seconds for a batch that is copied beside a computation as long as the copy, on the same stream and ahead.
+    Also seconds for a batch that is copied beside a computation as long as the copy, on the same stream and ahead.
     """
     import torch
 
@@ -134,7 +134,7 @@ def loaders() -> dict[str, float]:
             if number > 1 and time.perf_counter() - begun > SECONDS:
                 break
             for name, batches in epochs.items():
-                time.sleep(0.2)  # for workers to finish what nobody waits for
+                time.sleep(0.2)  # for workers to finish samples that are not awaited
                 start = time.perf_counter()
                 count = sum(len(batch) for batch in batches())
                 torch.cuda.synchronize()

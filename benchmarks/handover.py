@@ -1,4 +1,4 @@
-"""Hand-over: a tensor goes to another process, which adds 1 to its first element and sends it back."""
+"""Hand-over: a tensor is sent to another process, which adds 1 to its first element and sends it back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.turns import take_turns
 
 SIZES = {"4 KiB": 4 << 10, "64 MiB": 64 << 20}
 BENCH_FUTEX = ROOT / "build" / "native" / "bench_futex"
-PAUSE = 0.005  # seconds between requests: longer than anyone spins
+PAUSE = 0.005  # seconds between requests: longer than any contender spins
 BUDGET = 0.5  # seconds for one work of one turn
 MOST = 3_000  # round trips
 SLEEPING = "two futex words, sleeping"
@@ -38,7 +38,7 @@ def works(name: str) -> dict[str, float]:
         pair = queues[2 * number], queues[2 * number + 1]
         source = np.zeros(SIZES[words] // 4, np.float32)
         medians[work(words, kind)] = there_and_back(transport, other, 2 * number, pair, source)
-    if name == "shmtensor":  # last: a pair that slept stays on one core, and would do so in the next row
+    if name == "shmtensor":  # last: a pair that slept stays on one core, which would affect later rows
         small = np.zeros(SIZES["4 KiB"] // 4, np.float32)
         number = kinds.index(("Queue", "4 KiB"))
         pair = queues[2 * number], queues[2 * number + 1]
@@ -59,7 +59,7 @@ AFTERWARDS = f"{work('4 KiB', 'Queue')}, right after that"
 def there_and_back(
     transport: Transport, other: Other, first: int, pair: Sequence[Any], source: Any, pause: float = 0.0
 ) -> float:
-    """Median seconds of one round trip. A tenth of them go before as a warm-up, and say how many there is time for."""
+    """Median seconds of one round trip. A warm-up of a tenth of them determines how many fit into the budget."""
     there, back = pair
     tensor = transport.fresh(there, source)
     times: list[float] = []
@@ -95,7 +95,7 @@ def echo(transport: Transport, queues: Sequence[Any], first: int, rounds: int) -
 
 
 def kernel() -> dict[str, float]:
-    """What bench_futex of the native tests prints; nothing where it was not built."""
+    """The figures that bench_futex of the native tests prints; empty if it was not built."""
     if not BENCH_FUTEX.exists():
         return {}
     output = subprocess.run([BENCH_FUTEX, str(int(PAUSE * 1e6))], capture_output=True, text=True, check=True).stdout

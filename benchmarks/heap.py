@@ -53,7 +53,7 @@ def stdlib_create() -> float:
 
 
 def python_live(live: int) -> dict[str, float]:
-    """Seconds to free one block and allocate another of the same size while `live` are alive."""
+    """Seconds to free one block and allocate another of the same size while `live` blocks are alive."""
     from shmtensor.manager import client
 
     allocate = client.default().allocate
@@ -76,7 +76,7 @@ def python_live(live: int) -> dict[str, float]:
 
 
 def timed(function: Callable[[], None]) -> float:
-    """Median of batches; without collecting, which takes seconds with a million objects alive."""
+    """Median of batches, without garbage collection, which takes seconds with a million objects alive."""
     times = []
     for _ in range(50):
         start = time.perf_counter()
@@ -90,7 +90,7 @@ def timed(function: Callable[[], None]) -> float:
 
 
 def native_figures() -> list[dict[str, Any]]:
-    """What bench_heap of the native tests prints, a JSON object per line; nothing where it was not built."""
+    """The figures that bench_heap of the native tests prints, a JSON object per line; empty if it was not built."""
     program = next((path for path in BENCH_HEAP if path.exists()), None)
     if program is None:
         return []

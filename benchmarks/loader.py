@@ -1,4 +1,4 @@
-"""Loading: samples a second from memory and of photographs by two workers, and how soon the first batch is there."""
+"""Loading: samples a second from memory and from photographs by two workers, and the time to the first batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DECODING = f"decoding alone, {WORKERS} processes"
 ONE_DECODING = "decoding alone, 1 process"
 BOUNDS = {LARGE: MEMCPY, SMALL: MEMCPY, IMAGES: DECODING}
 ROUNDS = 5
-PAUSE = 0.3  # seconds for workers to finish what nobody waits for
+PAUSE = 0.3  # seconds for workers to finish samples that are not awaited
 
 
 def dataset_of(kind: str) -> Any:
@@ -50,7 +50,7 @@ def dataset_of(kind: str) -> Any:
 
 
 class Copies:
-    """Copies of a batch's rows to memory that is warm."""
+    """Copies of a batch's rows to warm memory."""
 
     def __init__(self, dataset: InMemory, batch: int) -> None:
         import numpy as np
@@ -65,7 +65,7 @@ class Copies:
 
 
 def rate(batches: Iterable[Any]) -> float:
-    """Samples a second of an epoch, of which the batches are dropped as they come."""
+    """Samples a second over an epoch; batches are dropped as they come."""
     iterator = iter(batches)
     begin = time.perf_counter()
     count = sum(len(batch) for batch in iterator)
@@ -73,9 +73,9 @@ def rate(batches: Iterable[Any]) -> float:
 
 
 def epochs(kind: str) -> dict[str, tuple[float, float]]:
-    """Samples a second of each loader and of what bounds them, and their parts of that bound.
+    """Samples a second of each loader and of its upper bound, and their ratios.
 
-    They take turns. Medians; a part is of the same turn.
+    They take turns. Medians; a ratio is of figures of the same turn.
     """
     dataset, batch = dataset_of(kind), BATCH[kind]
     contenders: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def epochs(kind: str) -> dict[str, tuple[float, float]]:
 def first_batches(kind: str, persistent: bool) -> dict[str, float]:
     """Seconds from `iter()` to the first batch of each loader; they take turns. Medians.
 
-    Loaders without persistent workers are new ones each time, which know nothing of the samples.
+    Loaders without persistent workers are made anew each time, without knowledge of the samples.
     """
     makers = {OURS: ours} | ({CONTEXT: torch_with_context, TORCH: torch} if have("torch") else {})
     dataset = dataset_of(kind)

@@ -1,4 +1,4 @@
-"""Datasets that loaders are compared on."""
+"""The datasets of the loader benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.measure import ROOT
 
 
 class InMemory:
-    """Rows of an array in memory, each several times."""
+    """Rows of an array in memory, each repeated several times."""
 
     def __init__(self, rows: int, shape: tuple[int, ...], length: int) -> None:
         import numpy as np
@@ -24,7 +24,7 @@ class InMemory:
 
 
 class Photographs:
-    """Crops (32, 32, 3) uint8, for each of which a JPEG file is decoded. Each is always the same."""
+    """Crops, (32, 32, 3) uint8, each from a JPEG file that is decoded for it. An index always gives the same crop."""
 
     def __init__(self, length: int) -> None:
         sys.path.append(str(ROOT / "examples"))

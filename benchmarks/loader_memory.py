@@ -1,4 +1,4 @@
-"""Memory of loaders: after many epochs, and of a dataset that many workers read."""
+"""Memory of loaders: after many epochs, and with a dataset that many workers read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from benchmarks.measure import Figure, have, read_lines, run_contender
 ROUNDS = 100
 WARM_UP = 30
 WORKERS = 8
-LARGEST = 4 * 10**9  # bytes of the dataset, if there is four times as much
+LARGEST = 4 * 10**9  # bytes of the dataset, if four times as much is available
 PEERS_LARGEST = 2 * 10**8
 TEXT = 2_048  # bytes of a string
 SHAPE = (3, 64, 64)
 
 
 def group_pss() -> int:
-    """Resident bytes of this process, its workers and the manager; each counts its share of a page of several."""
+    """Resident bytes of this process, its workers and the manager; each counts its share of a shared page (PSS)."""
     mark = f"SHMTENSOR_RUNTIME_DIR={os.environ['SHMTENSOR_RUNTIME_DIR']}".encode()
     total = 0
     for entry in Path("/proc").iterdir():
@@ -53,7 +53,7 @@ def early_break(loader: Any) -> None:
 
 
 USES: dict[str, Callable[[Any], None]] = {"epochs": epoch, "resets": reset, "early breaks": early_break}
-"""What is done with a loader; a reset is an iterator that is dropped after its first batch."""
+"""The ways to use a loader; a reset drops an iterator after its first batch."""
 
 
 def resident(use: str, persistent: bool) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def resident(use: str, persistent: bool) -> tuple[int, int]:
 
 
 class Texts:
-    """Of each string of a list its length and its first character."""
+    """The length and the first character of each string of a list."""
 
     def __init__(self, texts: Any) -> None:
         self.texts = texts
@@ -105,7 +105,7 @@ def array(nbytes: int) -> Any:
 def shared_list(nbytes: int) -> Any:
     from shmtensor.data import SharedList
 
-    some = [f"{number:>{TEXT}}" for number in range(1_000)]  # so the list itself takes little memory
+    some = [f"{number:>{TEXT}}" for number in range(1_000)]  # so that the list itself takes little memory
     return Texts(SharedList([some[number % 1_000] for number in range(nbytes // TEXT)]))
 
 

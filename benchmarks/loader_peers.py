@@ -1,6 +1,6 @@
-"""Loaders that are compared: ours, torch's with and without our context, SPDL's, Grain's, as their documents use them.
+"""The compared loaders: ours, torch's with and without our context, SPDL's, Grain's, used as their documentation does.
 
-Each is iterated once for an epoch, and its workers stay from epoch to epoch where it has such.
+Each is iterated once for an epoch. Workers stay from epoch to epoch if the loader supports that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def torch_with_context(dataset: Any, batch: int, persistent: bool = True) -> Ite
 
 
 class Spdl:
-    """A source of lists of indices, and a stage that loads and stacks them by threads."""
+    """SPDL: a source of lists of indices, and a stage that loads and stacks samples in threads."""
 
     def __init__(self, dataset: Any, batch: int) -> None:
         self.dataset = dataset
@@ -61,9 +61,9 @@ class Spdl:
 
 
 class GrainProcesses:
-    """Grain's DataLoader, without threads, as it advises for data in memory.
+    """Grain's DataLoader, without threads, as its documentation advises for data in memory.
 
-    It starts processes for each iterator, so one without end is used for all epochs, of which each has some batches.
+    It starts processes for each iterator, so one endless iterator is used for all epochs.
     """
 
     AHEAD = 12  # batches that it may have loaded between two epochs
@@ -96,7 +96,7 @@ def grain_threads(dataset: Any, batch: int) -> Iterable[Any]:
 
 
 class SamplesAlone:
-    """Processes that make samples and do nothing with them, each its part: the most that any loader can reach."""
+    """Processes that make samples and discard them, each its part: the upper bound of any loader."""
 
     def __init__(self, dataset: Any, processes: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -129,7 +129,7 @@ LOADERS: dict[str, tuple[str, Callable[[Any, int], Iterable[Any]]]] = {
     GRAIN_PROCESSES: ("grain", GrainProcesses),
     GRAIN_THREADS: ("grain", grain_threads),
 }
-"""The module that each needs, and what makes it. Those that fork come first."""
+"""The module that each loader needs, and the function that makes it. Those that fork come first."""
 
 
 def installed() -> list[str]:

@@ -13,7 +13,7 @@ from benchmarks.turns import take_turns
 
 PROCESSES = (8, 32, 64)
 BUDGET = 0.3  # seconds for one number of processes in one turn
-FIRST = 20  # messages of each producer in the round that says how many there is time for
+FIRST = 20  # messages of each producer in the round that determines how many fit into the budget
 ROUNDS = 3  # the last one counts
 DEADLINE = 60.0  # seconds until a round counts as hung
 
@@ -33,7 +33,7 @@ def work(size: int) -> str:
 
 
 def messages_per_second(transport: Transport, size: int) -> float:
-    """Forked processes: nothing but the queue differs, and 64 imports of torch would take minutes."""
+    """Forked processes: only the queue differs, and 64 imports of torch would take minutes."""
     context = transport.context("fork")
     standard = multiprocessing.get_context("fork")
     queue = transport.queue(context, "Queue", 1024)
@@ -46,7 +46,7 @@ def messages_per_second(transport: Transport, size: int) -> float:
         process.start()
     rate = 0.0
     for _ in range(ROUNDS):
-        gate.wait(DEADLINE)  # everyone is back, and sees the count
+        gate.wait(DEADLINE)  # all have finished the round, and read the count
         spans = [times.get() for _ in range(size)]
         rate = count.value * (size // 2) / (max(end for _, end in spans) - min(start for start, _ in spans))
         count.value = max(FIRST, int(rate * BUDGET / (size // 2)))
@@ -56,7 +56,7 @@ def messages_per_second(transport: Transport, size: int) -> float:
 
 
 def member(number: int, queue: Any, count: Any, gate: Any, times: Any) -> None:
-    """Half of the members put, and each of the others takes as many as each of those puts."""
+    """Half of the members put messages, and each of the others gets as many as one of them puts."""
     with collector_off():
         for _ in range(ROUNDS):
             gate.wait(DEADLINE)

@@ -1,4 +1,4 @@
-"""How things are timed: each contender in a process of its own, medians, one figure per row.
+"""The measuring method: each contender in a process of its own, medians, one figure per row.
 
 A contender is a function named "module:function" that takes JSON values and returns one. It runs in a fresh
 interpreter with one thread per library and the garbage collector off while the clock runs.
@@ -27,13 +27,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 START = "import sys; sys.path.append(sys.argv.pop(1)); from benchmarks.measure import main; main()"
-"""Looks for an installed shmtensor first: the one beside this folder may not be built."""
+"""Imports an installed shmtensor in preference to the one beside this folder, which may not be built."""
 TIMEOUT = 300.0  # seconds that one contender may take
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: what one contender needs for one piece of work. `value` is None where it could not be measured."""
+    """One row: the result of one contender for one piece of work. `value` is None if it could not be measured."""
 
     work: str
     contender: str
@@ -70,7 +70,7 @@ def run_contender(name: str, *arguments: object, wrapper: Sequence[str] = ()) ->
 
 
 def seconds_per_call(function: Callable[[], object], calls: int, batches: int) -> float:
-    """Median over the batches of a batch's time divided by its calls, after one batch that is not counted."""
+    """Median over batches of a batch's time divided by its calls, after one batch that is not counted."""
     times = []
     with collector_off():
         for _ in range(batches + 1):

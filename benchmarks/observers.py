@@ -1,4 +1,4 @@
-"""Observers: what a program that puts and gets needs while `top` and the page look at its group."""
+"""Observers: the time of a program that puts and gets while `top` and the page watch its group."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from benchmarks.measure import Figure, collector_off, run_contender
 
-BLOCKS = 1_000  # that live meanwhile
-MESSAGES = 20_000  # of a window
-PAIRS = 40  # of windows
+BLOCKS = 1_000  # live blocks
+MESSAGES = 20_000  # in a window
+PAIRS = 40  # pairs of windows
 READER = """
 import http.client, sys
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ while answer.read1(1 << 20):
 @contextmanager
 def started(*arguments: str, output: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
     """A process that is killed at the end."""
-    options = ["-P"] if sys.flags.safe_path else []  # else it could import a package that is not built from here
+    options = ["-P"] if sys.flags.safe_path else []  # otherwise it could import a package here that is not built
     process = subprocess.Popen([sys.executable, *options, *arguments], stdout=output, text=True)
     try:
         yield process
@@ -46,7 +46,7 @@ def started(*arguments: str, output: int = subprocess.DEVNULL) -> Iterator[subpr
 
 
 def window(queue: object, value: object) -> tuple[float, float]:
-    """Processor time and wall time of a message that is put and got, in seconds."""
+    """Processor time and wall time, in seconds, of a message that is put and got."""
     put, get = queue.put, queue.get  # type: ignore[attr-defined]
     with collector_off():
         cpu, wall = time.process_time(), time.perf_counter()
@@ -59,7 +59,7 @@ def window(queue: object, value: object) -> tuple[float, float]:
 def watched() -> dict[str, float]:
     """Medians of windows with and without observers, in turn, and of the ratios of neighbours.
 
-    While they are not to look they are stopped. The one who reads the page's frames is in the place of a browser.
+    In windows without them, the observers are stopped. A process that reads the page's frames stands in for a browser.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())

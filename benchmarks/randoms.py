@@ -12,7 +12,7 @@ from benchmarks.measure import Figure, collector_off, run_contender
 COUNT = 1 << 20
 ROUNDS = 15
 Contenders = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
-"""What fills a tensor once: shmtensor, NumPy's RandomState, NumPy's Generator."""
+"""Functions that fill a tensor once: of shmtensor, NumPy's RandomState, NumPy's Generator."""
 CASES = (
     "uniform float64",
     "uniform float64, transposed",
@@ -40,7 +40,7 @@ CASES = (
 
 
 def contenders(case: str) -> Contenders:
-    """Return what fills the tensor in `case`: shmtensor, RandomState and Generator."""
+    """Return the functions that fill the tensor in `case`: shmtensor, RandomState and Generator."""
     import numpy as np
 
     legacy, generator = np.random.RandomState(1), np.random.Generator(np.random.MT19937(1))
@@ -204,7 +204,7 @@ def choices(legacy: Any, generator: Any) -> dict[str, Contenders]:
 
 
 def fill(case: str) -> dict[str, float]:
-    """Median seconds of one fill by each, taken in turn in one process."""
+    """Median seconds of one fill by each; they take turns in one process."""
     fills = contenders(case)
     times: list[list[float]] = [[] for _ in fills]
     with collector_off():

@@ -30,10 +30,10 @@ def torch_share(nbytes: int, strategy: str) -> dict[str, float]:
 
 
 def share_and_copy(from_numpy: Callable[[Any], Any], nbytes: int) -> dict[str, float]:
-    """Seconds of share_memory_() of a tensor over a warm array, and of numpy.copyto of as much into a warm array.
+    """Seconds of share_memory_() of a tensor over a warm array, and of a numpy.copyto of as much into a warm array.
 
-    The tensor shared in one round is dropped before the next, outside the clock: where a library keeps memory for
-    reuse, it is warm from the second round on. The two are timed in turn, so both see the same noise.
+    The tensor that was shared in one round is dropped before the next one, untimed. If a library keeps memory for
+    reuse, it is warm from the second round on. The two take turns, so that both see the same noise.
     """
     import numpy as np
 

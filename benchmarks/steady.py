@@ -1,4 +1,4 @@
-"""The steady state: what live blocks, blocked readers and system calls cost a queue."""
+"""The steady state of a queue: the cost of live blocks, blocked readers and system calls."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from benchmarks.turns import take_turns
 LIVE = (10, 100_000)
 READERS, BLOCKED = 4, 3.0  # processes, seconds
 MESSAGES = 1_000
-BEGIN, END = "/benchmark-begin", "/benchmark-end"  # looked up around what strace counts
+BEGIN, END = "/benchmark-begin", "/benchmark-end"  # paths looked up before and after the calls that strace counts
 
 
 # ---- contenders ------------------------------------------------------------------------------------------------------
 
 
 def live_blocks() -> dict[str, float]:
-    """Median seconds to make a 4 KiB tensor, send it and have it back, beside so many live ones, taking turns."""
+    """Median seconds to make a 4 KiB tensor, send it and get it back, for each number of live tensors, in turn."""
     import shmtensor
 
     transport = TRANSPORTS["shmtensor"]
@@ -62,7 +62,7 @@ def send_back(transport: Transport, queues: Sequence[Any], count: int) -> None:
 
 
 def blocked_readers(name: str) -> float:
-    """The share of a core that the busiest of several processes needs that are blocked in `get` of one queue."""
+    """The share of a core used by the busiest of several processes that are blocked in `get` of one queue."""
     transport = TRANSPORTS[name]
     queue = transport.queue(transport.context("spawn"), "Queue", 4096)
     others = [Other(transport, queue, writes=[True]) for _ in range(READERS)]
@@ -86,13 +86,13 @@ def get_one(transport: Transport, queues: Sequence[Any]) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads; in nanoseconds in schedstat, in ticks of 10 ms in stat."""
+    """The processor time of all threads: in nanoseconds from schedstat, in ticks of 10 ms from stat."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) * 1e-9
 
 
 def put_and_get(name: str, kind: str) -> bool:
-    """Fresh 4 KiB tensors through a queue of this process: nobody waits for anybody."""
+    """Fresh 4 KiB tensors through a queue within this process: no process waits for another."""
     transport = TRANSPORTS[name]
     transport.settle()
     queue = transport.queue(transport.context("spawn"), kind, 4096)
@@ -110,7 +110,7 @@ def put_and_get(name: str, kind: str) -> bool:
 
 
 def system_calls(name: str, kind: str) -> int:
-    """Between the marks, of all threads, as strace -f sees them."""
+    """System calls of all threads between the marks, as counted by strace -f."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
         run_contender("steady:put_and_get", name, kind, wrapper=("strace", "-f", "-o", str(trace)))

@@ -21,7 +21,7 @@ SIZES = {"4 KiB": 4 << 10, "64 MiB": 64 << 20}
 COPY = "numpy.copyto"
 BATCH_SECONDS = 0.05
 HOT, MANY = 1_000, 1_000_000
-USES = 50_000  # of keys at least, all rounds together
+USES = 50_000  # minimum uses of keys, over all rounds
 TARGETS = {
     "`get` of 4 KiB": "3 us",
     "`get` of 64 MiB": "3 us, 1/20 of each",
@@ -31,7 +31,7 @@ TARGETS = {
 
 
 def timed(function: Callable[[], object], batches: int = 7) -> float:
-    """Median seconds of a call, in batches of some 50 ms."""
+    """Median seconds of a call, in batches of about 50 ms."""
     function()
     begin = time.perf_counter()
     function()
@@ -44,7 +44,7 @@ def folder_of_its_own() -> tempfile.TemporaryDirectory[str]:
 
 
 def objects(name: str) -> dict[str, float]:
-    """Seconds of each piece of work with one object of each size, which another process has put."""
+    """Seconds of each piece of work with one object of each size, put by another process."""
     with folder_of_its_own() as folder:
         peer = PEERS[name][0](folder)
         try:
@@ -70,7 +70,7 @@ def objects(name: str) -> dict[str, float]:
 
 
 def puts(peer: Any, words: str, nbytes: int) -> dict[str, float]:
-    """Seconds of a put that takes the place of an object, and of a copy into warm memory, which take turns."""
+    """Seconds of a put that replaces an object, and of a copy into warm memory; they take turns."""
     source = np.ones(nbytes // 4, np.float32)
     target = np.zeros_like(source)
     rounds = 25 if nbytes > 1 << 20 else 2_000
@@ -87,7 +87,7 @@ def puts(peer: Any, words: str, nbytes: int) -> dict[str, float]:
 
 
 def many(name: str) -> dict[str, float]:
-    """Seconds of a get beside a thousand and a million keys, and of the ten keys of a prefix. Values have 64 bytes."""
+    """Seconds of a get among a thousand and a million keys, and of listing the ten keys of a prefix. 64-byte values."""
     names = [f"{i // 10:06}/{i % 10}" for i in range(MANY)]
     chance = random.Random(1)
     chance.shuffle(names)
@@ -106,7 +106,7 @@ def many(name: str) -> dict[str, float]:
                     peer.put_many({key: key.encode() * 8 for key in some[start : start + 1_000]})
 
             def each(use: Callable[[str], object], some: list[str]) -> float:
-                """Median seconds of a use of a key; the keys are in an order that was drawn before."""
+                """Median seconds of a use of a key, in an order drawn at random before."""
                 rounds = []
                 with collector_off():
                     for _ in range(1 + max(5, USES // len(some))):

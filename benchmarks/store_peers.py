@@ -1,6 +1,6 @@
-"""Stores of arrays by key that are compared: ours, Ray's, Redis over a Unix socket, lmdb, as their documents use them.
+"""The compared stores of arrays by key: ours, Ray's, Redis over a Unix socket, lmdb, used as their documentation does.
 
-Each gives float32 arrays back. A peer is opened by the process that measures and, but for Ray's, by one that fills it.
+Each returns float32 arrays. The measuring process opens a peer and, except for Ray, so does a process that fills it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PAGE = 1024  # elements
 
 
 class Peer:
-    """What is compared: `get` and `read` of one key, `put` of a value that takes the place of the one there."""
+    """The interface that is compared: `get` and `read` of one key, `put` of a value that replaces the present one."""
 
     def __init__(self, folder: str) -> None:
-        """Open it, or make it where it is not; it lies in `folder`."""
+        """Open the store in `folder`, or create it if it does not exist."""
 
     def put(self, key: str, array: Any) -> None:
         raise NotImplementedError
@@ -49,7 +49,7 @@ class Peer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """The one who opened it first is done."""
+        """Close the store; called by the process that opened it first."""
 
 
 class Ours(Peer):
@@ -74,7 +74,7 @@ class Ours(Peer):
 
 
 class Ray(Peer):
-    """Objects have no keys there: who reads has their references."""
+    """Objects have no keys in Ray: the reader has their references."""
 
     def __init__(self, folder: str) -> None:
         import ray
@@ -136,7 +136,7 @@ class Redis(Peer):
 
 
 class Lmdb(Peer):
-    """Values are copied out of the map, as it does unless it is told otherwise. Nothing is synchronised to the disk."""
+    """Values are copied out of the map, which is lmdb's default. Nothing is synchronised to disk."""
 
     def __init__(self, folder: str) -> None:
         import lmdb
@@ -180,7 +180,7 @@ class Lmdb(Peer):
 
 
 class LmdbMapped(Lmdb):
-    """Values are parts of the map; they are valid until the transaction ends, so that it is read inside."""
+    """Values are parts of the map, valid until the transaction ends, so they are read inside it."""
 
     def get(self, key: str) -> Any:
         with self.env.begin(buffers=True) as transaction:
@@ -196,7 +196,7 @@ PEERS: dict[str, tuple[type[Peer], str]] = {
     OURS: (Ours, "shmtensor"), RAY: (Ray, "ray"), REDIS: (Redis, "redis"), LMDB: (Lmdb, "lmdb"),
     MAPPED: (LmdbMapped, "lmdb"),
 }  # fmt: skip
-"""What makes each, and the module that it needs."""
+"""The class of each, and the module that it needs."""
 
 
 def absent() -> dict[str, str]:
@@ -208,7 +208,7 @@ def absent() -> dict[str, str]:
 
 
 def fill(name: str, folder: str, sizes: Iterable[int]) -> None:
-    """Put an array of each size, under its size; in another process than the one that reads."""
+    """Put an array of each size, with its size as key, in another process than the reader."""
     os.environ["OMP_NUM_THREADS"] = "1"
     peer = PEERS[name][0](folder)
     for nbytes in sizes:

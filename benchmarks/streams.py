@@ -1,4 +1,4 @@
-"""What is sent in the benchmark of fresh tensors, and what reads it."""
+"""The streams of the benchmark of fresh tensors, and the functions that read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONE_BY_ONE = "fresh 4 KiB tensors one by one"
 BATCHES = "stream of fresh 38.5 MB batches"
 ARRAYS = "stream of plain 64 MiB ndarrays"
 MESSAGE = f"one message of {MANY} fresh 4 KiB tensors"
-# By work: bytes of a tensor, how many wait in the queue, the unit of its figure.
+# By work: bytes of a tensor, how many wait in the queue, the unit of the figure.
 STREAMS = {ONE_BY_ONE: (SMALL, 256, "1/s"), BATCHES: (BATCH, 4, "B/s"), ARRAYS: (PLAIN, 4, "B/s")}
 
 

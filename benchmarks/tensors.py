@@ -1,4 +1,4 @@
-"""What a tensor costs over NumPy: arithmetic on small and large ones, views, making one of an array."""
+"""The overhead of tensors over NumPy: arithmetic on small and large ones, views, making one from an array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = 16 << 20
 
 
 def in_turn(functions: dict[str, Callable[[], object]], calls: int, rounds: int) -> dict[str, float]:
-    """Seconds of a call of each, the median over rounds in which they take turns, so that all see the same noise."""
+    """Median seconds of a call of each, over rounds in which they take turns, so that all see the same noise."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     with collector_off():
         for round_ in range(rounds + 1):
@@ -33,7 +33,7 @@ def in_turn(functions: dict[str, Callable[[], object]], calls: int, rounds: int)
 
 
 def small_work(library: Any, x: Any, y: Any, m: Any, a: Any) -> dict[str, Callable[[], object]]:
-    """What is timed on small tensors `x`, `y`, `m` of a library, and on an array."""
+    """The calls that are timed on small tensors `x`, `y`, `m` of a library, and on an array."""
     return {
         "add": lambda: x + y,
         "add function": lambda: library.add(x, y),
@@ -79,7 +79,7 @@ def large() -> dict[str, float]:
     import shmtensor
 
     x, y, z = (shmtensor.ones(LARGE, shared=True) for _ in range(3))
-    a, b, c = x.numpy(), y.numpy(), z.numpy()  # the same memory: pages are not what is compared
+    a, b, c = x.numpy(), y.numpy(), z.numpy()  # the same memory, so that pages make no difference
     functions: dict[str, Callable[[], object]] = {
         "numpy add": lambda: np.add(a, b, c),
         "add": lambda: shmtensor.add(x, y, out=z),

@@ -1,4 +1,4 @@
-"""torch tensors through queues of ours and of torch."""
+"""torch tensors through queues of shmtensor and of torch."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SIZES = (784, 128, 10)
 BATCH = 64
 RATE = 0.01
 CHANNELS = (1, 16, 32)
-SAMPLES = 4_096  # of random data, of which batches are drawn
+SAMPLES = 4_096  # of random data, from which batches are drawn
 STEPS = 1_500  # of each process of Hogwild
 TURNS = 9  # of each library of Hogwild
 CHAIN = 100  # operations of one graph
@@ -27,7 +27,7 @@ NODES = 1_000_000
 
 
 def by_hand(x: Any, y: Any) -> Callable[[], object]:
-    """The step as one writes it with NumPy: gradients of a softmax, and sums and products."""
+    """The step written by hand with NumPy: gradients of a softmax, and sums and products."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -131,7 +131,7 @@ def with_convolutions(library: Any, x: Any, y: Any) -> Callable[[], object]:
 
 
 def convolutions(pixels: int) -> dict[str, float]:
-    """Samples a second of each library, with one thread; both in turn."""
+    """Samples a second of each library, with one thread; they take turns."""
     import numpy as np
 
     images = np.random.default_rng(1).standard_normal((BATCH, 1, pixels, pixels), dtype=np.float32)
@@ -155,7 +155,7 @@ def chained(x: Any, y: Any) -> Any:
 
 
 def engine() -> dict[str, float]:
-    """Seconds of each multiplication of a chain, forward and backward, and of NumPy's three for it."""
+    """Seconds of each multiplication of a chain, forward and backward, and of NumPy's three products for the same."""
     import numpy as np
 
     import shmtensor
@@ -168,7 +168,7 @@ def engine() -> dict[str, float]:
 
     def plain() -> None:
         chained(a, b)
-        chained(a, b)  # the gradient of each is one product, for the other factor needs none
+        chained(a, b)  # the gradient of each is one product, since the other factor needs none
 
     def not_recorded() -> None:
         chained(y, g)
@@ -269,7 +269,7 @@ def hogwild(name: str, processes: int) -> float:
 
 
 def hogwild_in_turns(processes: int) -> Iterator[Figure]:
-    """Both libraries in turn, in new processes: the median of each, and of the ratio of neighbours."""
+    """Both libraries in turn, in new processes: the median of each, and of the ratios of neighbours."""
     work = f"Hogwild, samples a second, {processes} process{'es' if processes > 1 else ''}"
     names = [name for name in ("shmtensor", "torch") if have(name)]
     turns = [{name: run_contender("training:hogwild", name, processes) for name in names} for _ in range(TURNS)]

@@ -1,8 +1,8 @@
 """The ways to pass a tensor between processes, behind one small interface, so that each does the same work.
 
-A transport makes queues and tensors; it travels to the other process with them. Everything that is on offer for the
-job and costs nothing elsewhere is used: torch allocates its tensors in shared memory, as its DataLoader does.
-Ray passes arguments to actors instead of messages to queues: actors.py.
+A transport makes queues and tensors, and is sent to the other process with them. Each uses its library's best means
+for the job: torch allocates its tensors in shared memory, as its DataLoader does. Ray, which passes arguments to actors
+instead of messages to queues, is in actors.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 NUMBERS = itertools.count()
-ICEORYX2_PREFIX = "shmtensor-bench-"  # of what it leaves in /dev/shm
+ICEORYX2_PREFIX = "shmtensor-bench-"  # of the files that it leaves in /dev/shm
 PATIENCE = 120.0  # seconds for one piece of work
 
 
 class Transport:
-    """The standard library: ndarrays by value. The others differ from it in what they override."""
+    """The standard library: ndarrays by value. The other transports override parts of it."""
 
     name = "stdlib"
     needs = "multiprocessing"
@@ -37,10 +37,10 @@ class Transport:
         return importlib.import_module(self.starts).get_context(method)
 
     def settle(self) -> None:
-        """In each process, before anything else."""
+        """Called in each process before anything else."""
 
     def queue(self, context: Any, kind: str, largest: int, limit: int = 0) -> Any:
-        """A queue for messages of up to `largest` bytes; `limit` bounds how many wait in it (0: its default)."""
+        """A queue for messages of up to `largest` bytes, with at most `limit` messages (0: the default)."""
         return context.Queue(limit) if kind == "Queue" else context.SimpleQueue()
 
     def fresh(self, queue: Any, source: Any) -> Any:
@@ -113,7 +113,7 @@ class FasterFifo(Transport):
 
 
 class Iceoryx2(Transport):
-    """Publish and subscribe, busy polling. It has no queues: one writer and one reader for each of ours."""
+    """Publish and subscribe, busy polling. iceoryx2 has no queues: each of ours has one writer and one reader."""
 
     name = "iceoryx2, busy polling"
     needs = "iceoryx2"
@@ -128,16 +128,16 @@ class Iceoryx2(Transport):
         return loan
 
     def add_one(self, tensor: Any) -> None:
-        tensor.first = tensor[0] + 1  # what arrives is mapped read-only
+        tensor.first = tensor[0] + 1  # received tensors are mapped read-only
 
     def read(self, tensor: Any) -> float:
         return super().read(np.frombuffer(tensor, np.float32))
 
 
 class Iceoryx2Queue:
-    """A service; a process opens its end of it on first use. Tensors are ctypes arrays over its samples.
+    """A service; a process opens its end on first use. Tensors are ctypes arrays over its samples.
 
-    A received sample cannot be sent on. To be fast, putting one sends a new sample with its first element alone.
+    A received sample cannot be forwarded. Putting one sends a new sample with only the first element, which is fast.
     """
 
     def __init__(self, name: str, largest: int, limit: int) -> None:
@@ -213,14 +213,14 @@ TRANSPORTS = {
 
 
 class Other:
-    """A spawned process that serves one piece of work after another, told through a pipe of its own.
+    """A spawned process that does one piece of work after another, as it is told through a pipe.
 
-    A piece of work is a function of a module here: function(transport, queues, *arguments). `time()` gives when it was
-    done, on the clock that all processes share (`time.perf_counter`).
+    A piece of work is a function of a module here: function(transport, queues, *arguments). `time()` returns when it
+    was done, on the clock that all processes share (`time.perf_counter`).
     """
 
     def __init__(self, transport: Transport, *queues: Any, writes: Sequence[bool]) -> None:
-        """`writes` says for each queue whether this process writes to it."""
+        """`writes`: for each queue, whether this process writes to it."""
         transport.settle()
         context = transport.context("spawn")
         self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
@@ -233,7 +233,7 @@ class Other:
         self.pipe.recv()  # both have opened their ends
 
     def begin(self, work: Callable[..., object], *arguments: object) -> None:
-        """Returns when the other process is about to start on it."""
+        """Returns when the other process is about to start the work."""
         self.pipe.send((work, arguments))
         self.pipe.recv()
 

@@ -1,4 +1,4 @@
-"""Contenders take turns, so that all see the same weather; a peer that is absent or fails is a row that says so."""
+"""Contenders take turns, so that all see the same load; a peer that is absent or fails gets a row with the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Results:
         return Figure(work, words, value, unit, target, note)
 
     def figures(self, work: str, unit: str, target: str = "") -> Iterator[Figure]:
-        """The row of each transport that does this work, or that is absent or failed before it did."""
+        """The row of each transport that does this work, or that is absent or failed before it."""
         for name, (words, _) in PEERS.items():
             if name in self.turns and (self.median(name, work) is not None or name in self.absent):
                 yield self.figure(name, work, work, words, unit, target if name == "shmtensor" else "")

@@ -16,7 +16,7 @@ OURS, AUTOGRAD, THEIRS = "shmtensor", "shmtensor, by autograd", "gensim `Word2Ve
 
 
 def train(contender: str, count: int, seed: int) -> dict[str, float]:
-    """Words a second and the accuracy at the end, as examples/word2vec_hogwild.py measures them."""
+    """Words a second and the final accuracy, as examples/word2vec_hogwild.py measures them."""
     sys.path.append(str(ROOT / "examples"))
     import word2vec_hogwild as example
 

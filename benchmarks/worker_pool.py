@@ -18,14 +18,14 @@ WORKERS = 2
 ROUNDS = 7
 CARTS = 256
 STEPS = 10  # of each cart in a round
-MOVES = (1, 20)  # of a step
+MOVES = (1, 20)  # moves in a step
 IMAP, FUTURES = "`multiprocessing.Pool.imap`", "`ProcessPoolExecutor.map`"
 MAPS: dict[str, tuple[str, int, int]] = {
     "one": ("items a second, x -> x, one at a time", 1, 4_000),
     "chunks": ("items a second, x -> x, 64 at a time", 64, 60_000),
     "arrays": ("items a second, x -> 256 kB float32, one at a time", 1, 1_000),
 }
-"""What is measured, items that a worker takes at once, items."""
+"""For each case: its title, items that a worker takes at once, items."""
 
 
 def same(x: int) -> int:
@@ -58,7 +58,7 @@ def maps(kind: str) -> dict[str, float]:
 
 
 def rates(calls: dict[str, Callable[[], Iterable[Any]]], count: int) -> dict[str, float]:
-    """The median number of things a second of each, after a round that is not counted."""
+    """The median rate per second of each, after a round that is not counted."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     with collector_off():
         for _ in range(ROUNDS + 1):
@@ -71,9 +71,9 @@ def rates(calls: dict[str, Callable[[], Iterable[Any]]], count: int) -> dict[str
 
 
 class Cart:
-    """A cart that balances a pole, as in Gymnasium: one environment, in NumPy and Python's numbers.
+    """A cart that balances a pole, as in Gymnasium: one environment, in NumPy and Python numbers.
 
-    A step is so many moves.
+    A step has `moves` moves.
     """
 
     def __init__(self, moves: int, number: int) -> None:
@@ -103,7 +103,7 @@ class Cart:
 
 
 def serve(pipe: Any, numbers: list[int], moves: int, together: bool) -> None:
-    """A worker with a pipe, which steps its carts singly, or all for one message."""
+    """A worker with a pipe, which steps its carts one at a time, or all for one message."""
     carts = [Cart(moves, number) for number in numbers]
     while (message := pipe.recv()) is not None:
         if together:
@@ -159,7 +159,7 @@ def stacked(results: list[Any]) -> Any:
 
 
 def simulations(moves: int) -> dict[str, float]:
-    """Steps a second of all carts, in a process and in workers, which take turns."""
+    """Steps a second of all carts, in one process and in workers, which take turns."""
     from shmtensor.data import WorkerPool
 
     actions = np.random.default_rng(0).integers(0, 2, (STEPS, CARTS))
