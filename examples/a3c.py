@@ -1,15 +1,15 @@
-"""A3C: processes that each play games of their own, and learn from all of them, without locks.
+"""A3C: processes that each play their own games, and train shared networks without locks.
 
-A cart has to balance a pole (Barto, Sutton and Anderson, 1983). Every process plays with some carts. After a few moves
-it changes the networks that all have in shared memory: the actor, which chooses moves, and the critic, which says how
-well a game will go on. Each process is somewhere else in its games, so that no memory of past moves is needed to learn
-from (Mnih et al., "Asynchronous Methods for Deep Reinforcement Learning", 2016).
+A cart has to balance a pole (Barto, Sutton and Anderson, 1983). Every process plays with some carts. After a few moves,
+it updates the networks in shared memory: the actor, which chooses moves, and the critic, which predicts the score from
+a state. The processes are at different points of their games, so that no replay memory is needed (Mnih et al.,
+"Asynchronous Methods for Deep Reinforcement Learning", 2016).
 
     python examples/a3c.py                         # one process, then one per core
     python examples/a3c.py --processes 4 --start-method spawn
 
-It shows a bar while it learns, prints a table, draws scores over time and what the actor has learnt, and exits 0 if
-every run keeps poles up for 475 of 500 moves on average, in games of a test. Kill a worker while it learns: another
+It shows a progress bar, prints a table, draws scores over time and the policy that the actor has learnt, and exits with
+0 if every run keeps poles up for 475 of 500 moves on average in test games. Kill a worker while it learns: another
 takes its place.
 """
 
@@ -34,8 +34,8 @@ from shmtensor import hogwild, optim
 from shmtensor.hogwild import Counter, Metrics, Totals
 from shmtensor.nn.utils import clip_grad_norm_
 
-CARTS = 8  # that each process plays with
-RATE = 0.003  # of learning at the start; falls to 0 in a straight line
+CARTS = 8  # of each process
+RATE = 0.003  # initial learning rate; falls linearly to 0
 LARGEST_GRADIENT = 0.5  # norm
 POINTS = 25  # of a curve
 
@@ -45,7 +45,7 @@ POINTS = 25  # of a curve
 
 @dataclass(frozen=True)
 class Job:
-    """What all processes have in common. Tensors in here go to a process as handles, never as copies."""
+    """The data that all processes share. Its tensors are sent to a process as handles, never as copies."""
 
     model: ActorCritic
     optimizer: optim.Optimizer
@@ -56,7 +56,7 @@ class Job:
 
 
 def train(rank: int, job: Job) -> None:
-    """Play and take steps, each of which has a number that no other process gets, until there are no more."""
+    """Play and take steps until none is left. Each step has a number that no other process gets."""
     st.manual_seed(1_000_003 * job.seed + job.steps * rank + job.counter.value)
     carts = Carts(CARTS)
     for step in job.counter.until(job.steps):
@@ -77,7 +77,7 @@ def train(rank: int, job: Job) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """What one training run gave: `curve` has (seconds, mean score of the test, of games in training of late)."""
+    """The result of a training run: `curve` has (seconds, mean test score, mean score of recent training games)."""
 
     processes: int
     steps: int
@@ -101,7 +101,7 @@ class Snapshot(NamedTuple):
 
 
 def run_a3c(processes: int, steps: int, seed: int, start_method: str) -> Run:
-    """Train fresh networks with so many processes."""
+    """Train fresh networks with `processes` processes."""
     st.manual_seed(seed)
     model = ActorCritic()
     model.share_memory()
@@ -115,7 +115,7 @@ def run_a3c(processes: int, steps: int, seed: int, start_method: str) -> Run:
 
     def watch(seconds: float) -> None:
         score = metrics.totals().means(since=snapshots[-2:][0].totals)["score"]
-        progress.show(score="" if math.isnan(score) else f"{score:.0f}")  # NaN: no game has ended of late
+        progress.show(score="" if math.isnan(score) else f"{score:.0f}")  # NaN: no game has ended recently
         if len(snapshots) < POINTS and counter.value * POINTS >= len(snapshots) * steps:
             take_snapshot(seconds)
 
@@ -129,7 +129,7 @@ def run_a3c(processes: int, steps: int, seed: int, start_method: str) -> Run:
 
 
 def curve_of(snapshots: Sequence[Snapshot]) -> list[tuple[float, float, float]]:
-    """Evaluate snapshots. This is done after the race, so that looking does not slow down the runners."""
+    """Evaluate snapshots. This is done after training, so that it does not slow down the workers."""
     curve = []
     before = snapshots[0]
     for now in snapshots:

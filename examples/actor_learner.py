@@ -1,16 +1,17 @@
 """Actors and a learner: workers play games with the newest networks, and this process learns from them.
 
-A cart has to balance a pole. Actors are simulations of a WorkerPool: each plays with some carts, and what it saw goes
-into shared memory. The learner takes what the first actors to be ready have seen, lets them play on, changes the
-networks (advantage actor-critic: Mnih et al., "Asynchronous Methods for Deep Reinforcement Learning", 2016), and puts
-them into a Broadcast, of which each actor reads the newest before it plays. So nobody waits for the slowest.
+A cart has to balance a pole. Actors are simulations of a WorkerPool: each plays with some carts, and stores its
+observations in shared memory. The learner takes those of the first actors that are ready, lets them play on, updates
+the networks (advantage actor-critic: Mnih et al., "Asynchronous Methods for Deep Reinforcement Learning", 2016), and
+puts them into a Broadcast, from which each actor reads the newest before it plays. So the learner does not wait for the
+slowest actor.
 
     python examples/actor_learner.py
     python examples/actor_learner.py --workers 4 --actors 32
 
-It shows a bar while it learns, prints a table, draws scores over time and what the actor has learnt, and exits 0 if
-poles are kept up for 475 of 500 moves on average, in games of a test. Kill a worker while it learns: another takes its
-place, and plays on with actors of its own.
+It shows a progress bar, prints a table, draws scores over time and the policy that the actor has learnt, and exits with
+0 if poles are kept up for 475 of 500 moves on average in test games. Kill a worker while it learns: another takes its
+place, with new actors.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from shmtensor.data import Simulations, WorkerPool
 from shmtensor.hogwild import Counter, Metrics, Totals
 from shmtensor.nn.utils import clip_grad_norm_
 
-CARTS = 8  # that each actor plays with
-BATCH = 2  # actors of whom the learner takes what they saw at once
-RATE = 0.003  # of learning at the start; falls to 0 in a straight line
+CARTS = 8  # of each actor
+BATCH = 2  # actors whose observations the learner takes at once
+RATE = 0.003  # initial learning rate; falls linearly to 0
 LARGEST_GRADIENT = 0.5  # norm
 POINTS = 12  # of a curve
 
@@ -49,12 +50,12 @@ POINTS = 12  # of a curve
 
 
 class Actor:
-    """Plays with the newest networks. A simulation of the pool: lives in a worker.
+    """Plays with the newest networks. A simulation of the pool, so it lives in a worker.
 
     Args:
-        model: of the learner, in shared memory: what an actor begins with.
-        weights: (step, state of the networks) after each step of the learner.
-        number: of this actor.
+        model: the learner's model, in shared memory, with which an actor begins.
+        weights: a Broadcast of (step, state of the networks) after each step of the learner.
+        number: the number of this actor.
     """
 
     def __init__(self, model: ActorCritic, weights: mp.Broadcast, number: int) -> None:
@@ -65,11 +66,11 @@ class Actor:
         self.carts = Carts(CARTS)
 
     def play(self) -> dict[str, Any]:
-        """Make some moves. Returns what `common.cart_pole.play` does, and the step of the networks that it used."""
+        """Make some moves. Returns the results of `common.cart_pole.play`, and the step of the networks used."""
         try:
             self.step_of_weights, state = self.reader.latest(block=False)
         except queue.Empty:
-            pass  # the learner has made no step meanwhile
+            pass  # the learner has made no step since
         else:
             self.model.load_state_dict(state)
         states, moves, returns, scores = play(self.model, self.carts)
@@ -88,7 +89,7 @@ class Actor:
 
 @dataclass
 class Run:
-    """What training gave: `curve` has (seconds, score of the test, score of games in training of late)."""
+    """The result of training: `curve` has (seconds, test score, score of recent training games)."""
 
     workers: int
     model: ActorCritic
@@ -146,7 +147,7 @@ def learn(workers: int, actors: int, steps: int, seed: int, start_method: str) -
                 if games := seen["games"].sum().item():
                     metrics.add(0, games, score=(seen["score"] * seen["games"]).sum() / games)
                 score = metrics.totals().means(since=snapshots[-2:][0].totals)["score"]
-                progress.show(score="" if math.isnan(score) else f"{score:.0f}")  # NaN: no game has ended of late
+                progress.show(score="" if math.isnan(score) else f"{score:.0f}")  # NaN: no game has ended recently
                 if counter.value * POINTS >= len(snapshots) * steps:
                     take_snapshot()
         run.seconds, run.replaced = time.monotonic() - begun, pool.stats().restarts
@@ -155,7 +156,7 @@ def learn(workers: int, actors: int, steps: int, seed: int, start_method: str) -
 
 
 def next_games(players: Simulations) -> dict[str, st.Tensor]:
-    """What the first actors to be ready have seen. They play on."""
+    """The observations of the first actors that are ready. They play on."""
     while True:
         ids, seen = players.gather(BATCH, BATCH)
         players.send(None, ids, "play")

@@ -1,4 +1,4 @@
-"""A cluster of Dask whose workers keep their results in shared memory, and in files where that is full."""
+"""A Dask cluster whose workers keep their results in shared memory, and spill them to files when that is full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shmtensor.integrations.dask import StoreMapping
 
 
 def load(number: int, megabytes: float) -> dict[str, st.Tensor]:
-    """A part of the data: numbers from 0 to 1 with the seed `number`."""
+    """A part of the data: random numbers from 0 to 1, with `number` as the seed."""
     generator = st.Generator().manual_seed(number)
     return {"values": st.rand(int(megabytes * 1e6) // 4, generator=generator)}
 

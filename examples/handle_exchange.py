@@ -1,7 +1,7 @@
-"""Two processes that know nothing of each other share a tensor: all that passes between them is one line of text.
+"""Two unrelated processes share a tensor: one line of text is all that passes between them.
 
 Shell A:  python examples/handle_exchange.py
-          prints a tuple, then waits until somebody changes the tensor behind it
+          prints a tuple, then waits until another process changes the tensor that the tuple names
 Shell B:  python examples/handle_exchange.py "(b'/run/user/1000/shmtensor/...', b'/torch_4711_...', 25)"
           opens the tensor that the tuple names and changes it; A sees the change at once
 """
@@ -19,7 +19,7 @@ Handle = tuple[bytes, bytes, int]  # (address of the manager, name of the block,
 
 
 def offer(timeout: float) -> int:
-    """Process A. Waits up to `timeout` seconds for a change; gives the exit status."""
+    """Process A. Waits up to `timeout` seconds for a change; returns the exit status."""
     tensor = shmtensor.ones(5, 5, shared=True)
     print(tensor.storage()._share_filename_(), flush=True)
     print(f"waiting {timeout:g} s for another process to change it", file=sys.stderr)
@@ -31,13 +31,13 @@ def offer(timeout: float) -> int:
             print(f"handle_exchange: nobody changed the tensor within {timeout:g} s", file=sys.stderr)
             return 1
         time.sleep(0.01)
-    time.sleep(0.01)  # the other process may be in the middle of it
+    time.sleep(0.01)  # the other process may not be done with the change
     print(f"changed:\n{numbers}", flush=True)
     return 0
 
 
 def change(handle: Handle) -> int:
-    """Process B: opens the tensor of the handle and adds 1 to 25 to its elements; gives the exit status."""
+    """Process B: opens the tensor of the handle and adds 1 to 25 to its elements; returns the exit status."""
     try:
         tensor = shmtensor.Tensor(shmtensor.Storage._new_shared_filename(*handle)).view((5, 5))
     except shmtensor.errors.ShmTensorError as error:

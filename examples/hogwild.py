@@ -1,13 +1,13 @@
-"""Hogwild: several processes train one network in one piece of shared memory, without a single lock.
+"""Hogwild: several processes train one network in shared memory, without locks.
 
-Every process draws batches of handwritten digits, computes gradients, and steps change the same weights in place,
-whatever the others are doing at that moment. Steps sometimes overwrite each other; stochastic gradient descent does not
-mind (Niu et al., "Hogwild!", NIPS 2011).
+Every process draws batches of handwritten digits, computes gradients, and updates the same weights in place, without
+waiting for the others. Updates sometimes overwrite each other; stochastic gradient descent tolerates this (Niu et al.,
+"Hogwild!", NIPS 2011).
 
     python examples/hogwild.py                     # one process, then one per core
     python examples/hogwild.py --processes 4 --start-method spawn
 
-It shows a bar while it trains, prints a table, draws loss and accuracy over time, and exits 0 if every run reached an
+It shows a progress bar, prints a table, draws loss and accuracy over time, and exits with 0 if every run reached an
 accuracy of 0.95 on digits that it was not trained on. Kill a worker while it trains: another takes its place.
 """
 
@@ -26,7 +26,7 @@ from shmtensor import hogwild, nn, optim
 from shmtensor.hogwild import Counter, Metrics
 from shmtensor.nn.functional import cross_entropy
 
-RATE = 0.1  # of learning at the start; falls to 0 in a straight line
+RATE = 0.1  # initial learning rate; falls linearly to 0
 
 
 def new_model() -> nn.Module:
@@ -40,7 +40,7 @@ def new_model() -> nn.Module:
 
 @dataclass(frozen=True)
 class Job:
-    """What all processes have in common. Tensors in here go to a process as handles, never as copies."""
+    """The data that all processes share. Its tensors are sent to a process as handles, never as copies."""
 
     model: nn.Module
     optimizer: optim.Optimizer
@@ -52,7 +52,7 @@ class Job:
 
 
 def train(rank: int, job: Job) -> None:
-    """Take steps, each of which has a number that no other process gets, until there are no more."""
+    """Take steps until none is left. Each step has a number that no other process gets."""
     for step in job.counter.until(job.steps):
         hogwild.scale_rates(job.optimizer, 1 - step / job.steps)
         images, labels = job.data.batch(step, BATCH, job.seed)
@@ -67,7 +67,7 @@ def train(rank: int, job: Job) -> None:
 
 
 def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: int, start_method: str) -> Run:
-    """Train a fresh network with so many processes."""
+    """Train a fresh network with `processes` processes."""
     st.manual_seed(seed)
     model = new_model()
     model.share_memory()
@@ -86,7 +86,7 @@ def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: i
 
 
 def evaluate(state: dict[str, st.Tensor], data: Digits, test: Digits) -> tuple[float, float]:
-    """(Cross-entropy of the images that are trained on, part of the test images that are recognised)."""
+    """(Cross-entropy of the training images, accuracy on the test images)."""
     model = new_model()
     model.load_state_dict(state)
     with st.no_grad():

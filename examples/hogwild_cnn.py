@@ -1,15 +1,15 @@
-"""Hogwild with a convolutional network, and a training set that is never the same twice.
+"""Hogwild with a convolutional network and random data augmentation.
 
 Several processes train one small network with batch normalization, without locks (hogwild.py explains how). Each step
-shifts and turns half of its digits at random before it looks at them. A network that has only seen digits as they are
-fails on every third that has moved; this one does not. To show that, both are trained.
+shifts and rotates half of its digits at random. A network that was trained only on unchanged digits fails on every
+third digit that has been moved; this one does not. To show the difference, both are trained.
 
     python examples/hogwild_cnn.py
     python examples/hogwild_cnn.py --processes 4 --norm none
 
-Parameters, the running statistics of batch normalization, and Adam's moments and counts of steps are shared. While the
-workers train, this process evaluates snapshots. It exits 0 if the second network recognises 0.97 of the test digits as
-they are, and 0.93 of them moved. Kill a worker while it trains: another takes its place.
+Parameters, the running statistics of batch normalization, and Adam's moments and step counts are shared. While the
+workers train, this process evaluates snapshots. It exits with 0 if the second network recognises 0.97 of the unchanged
+test digits and 0.93 of the moved ones. Kill a worker while it trains: another takes its place.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from shmtensor.hogwild import Counter, Metrics
 from shmtensor.nn.functional import affine_grid, cross_entropy, grid_sample
 
 BATCH = 32
-RATE = 0.004  # of learning at the start; falls to 0 as a cosine
-SHIFT = 1.0  # pixels, of 8, at most, in both directions
-TURN = math.radians(20)  # at most, to both sides
-WANTED, WANTED_MOVED = 0.97, 0.93  # test accuracy of the network that is trained on moved digits, too
+RATE = 0.004  # initial learning rate; falls to 0 as a cosine
+SHIFT = 1.0  # at most, in pixels of 8, in each direction
+TURN = math.radians(20)  # at most, to either side
+WANTED, WANTED_MOVED = 0.97, 0.93  # test accuracy of the network that is also trained on moved digits
 SECONDS_BETWEEN_EVALUATIONS = 0.3
 
 
@@ -50,7 +50,7 @@ def new_model(norm: str) -> nn.Module:
 
 
 def moved(images: st.Tensor) -> st.Tensor:
-    """Each image shifted and turned at random."""
+    """Each image shifted and rotated at random."""
     n, _, _, pixels = images.shape
     turn = (2 * st.rand(n) - 1) * TURN
     right, down = (2 * st.rand(2, n) - 1) * (2 * SHIFT / pixels)  # the image goes from -1 to 1
@@ -65,7 +65,7 @@ def moved(images: st.Tensor) -> st.Tensor:
 
 @dataclass(frozen=True)
 class Job:
-    """What all processes have in common. Tensors in here go to a process as handles, never as copies."""
+    """The data that all processes share. Its tensors are sent to a process as handles, never as copies."""
 
     model: nn.Module
     optimizer: optim.Optimizer
@@ -78,7 +78,7 @@ class Job:
 
 
 def train(rank: int, job: Job) -> None:
-    """Take steps, each of which has a number that no other process gets, until there are no more."""
+    """Take steps until none is left. Each step has a number that no other process gets."""
     for step in job.counter.until(job.steps):
         hogwild.scale_rates(job.optimizer, (1 + math.cos(math.pi * step / job.steps)) / 2)
         images, labels = job.data.batch(step, BATCH, job.seed)
@@ -97,7 +97,7 @@ def train(rank: int, job: Job) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """What one training run gave: `curve` has (seconds, accuracy on digits as they are, on moved ones)."""
+    """The result of a training run: `curve` has (seconds, accuracy on unchanged digits, on moved ones)."""
 
     label: str
     steps: int
@@ -110,14 +110,14 @@ class Run:
 
 
 class Evaluator:
-    """A network of this process alone, for copies of what the others are training."""
+    """A private network of this process, for copies of the one that the others are training."""
 
     def __init__(self, norm: str, sets: Sequence[Digits]) -> None:
         self.model = new_model(norm).eval()  # normalizes by the running statistics
         self.sets = sets
 
     def __call__(self, trained: nn.Module) -> tuple[float, float]:
-        """The part of the images of each set that is recognised."""
+        """The accuracy on each set of images."""
         self.model.load_state_dict(hogwild.snapshot(trained.state_dict()))
         with st.no_grad():
             as_they_are, on_moved = [
@@ -127,7 +127,7 @@ class Evaluator:
 
 
 def run_hogwild(arguments: argparse.Namespace, data: Digits, tests: Sequence[Digits], moving: bool) -> Run:
-    """Train a fresh network, on digits as they are or on those that move, too."""
+    """Train a fresh network, on unchanged digits only or also on moved ones."""
     st.manual_seed(arguments.seed)
     model = new_model(arguments.norm)
     model.share_memory()

@@ -1,14 +1,14 @@
-"""Hogwild on a GPU: several processes train one network whose weights are on the device, without a single lock.
+"""Hogwild on a GPU: several processes train one network whose weights are on the device, without locks.
 
-As hogwild.py, but for three words: weights, optimizer state and images are on the GPU, and the processes are spawned,
-since a GPU cannot be used in a forked child. Nothing is copied between the processes: each has the same memory of the
-device. They wait for no other's streams, which is what makes it Hogwild; that weights are there when a process
-receives them is seen to by `put` (docs/gpu.md).
+It differs from hogwild.py in two ways: weights, optimizer state and images are on the GPU, and the processes are
+spawned, since a GPU cannot be used in a forked child. Nothing is copied between the processes: all use the same device
+memory. No process waits for the streams of another, as in every Hogwild; `put` ensures that the weights are complete
+when a process receives them (docs/gpu.md).
 
     python examples/hogwild_cuda.py                     # one process, then one per core
     python examples/hogwild_cuda.py --processes 4
 
-Exits 0 if every run reached an accuracy of 0.95 on digits that it was not trained on, and 2 without a GPU.
+It exits with 0 if every run reached an accuracy of 0.95 on digits that it was not trained on, and with 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shmtensor.hogwild import Counter, Metrics
 
 
 def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: int) -> Run:
-    """Train a fresh network with so many processes."""
+    """Train a fresh network with `processes` processes."""
     st.manual_seed(seed)
     model = new_model().to("cuda")
     model.share_memory()

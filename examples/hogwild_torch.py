@@ -1,13 +1,13 @@
-"""Hogwild with PyTorch: torch's modules, autograd and optimizer, in our shared memory.
+"""Hogwild with PyTorch: torch's modules, autograd and optimizer, in shmtensor's shared memory.
 
 Several processes train one `torch.nn.Module`, without locks (hogwild.py explains how). `share_module` moves its weights
-into shared memory; from there on the program is what it is with torch.multiprocessing. The digits are tensors of
-shmtensor, which `torch()` gives to torch without a copy.
+into shared memory; the rest of the program is the same as with torch.multiprocessing. The digits are tensors of
+shmtensor, which `torch()` passes to torch without a copy.
 
     python examples/hogwild_torch.py                     # one process, then one per core
     python examples/hogwild_torch.py --processes 4 --start-method spawn
 
-It shows a bar while it trains, prints a table, draws loss and accuracy over time, and exits 0 if every run reached an
+It shows a progress bar, prints a table, draws loss and accuracy over time, and exits with 0 if every run reached an
 accuracy of 0.95 on digits that it was not trained on. Kill a worker while it trains: another takes its place.
 """
 
@@ -28,7 +28,7 @@ from shmtensor import hogwild
 from shmtensor.hogwild import Counter, Metrics
 from shmtensor.integrations.torch import share_module
 
-RATE = 0.1  # of learning at the start; falls to 0 in a straight line
+RATE = 0.1  # initial learning rate; falls linearly to 0
 
 
 def new_model() -> nn.Module:
@@ -42,7 +42,7 @@ def new_model() -> nn.Module:
 
 @dataclass(frozen=True)
 class Job:
-    """What all processes have in common. Tensors of torch, too, go to a process as handles."""
+    """The data that all processes share. Torch tensors, too, are sent to a process as handles."""
 
     model: nn.Module
     data: Digits
@@ -53,9 +53,9 @@ class Job:
 
 
 def train(rank: int, job: Job) -> None:
-    """Take steps, each of which has a number that no other process gets, until there are no more."""
+    """Take steps until none is left. Each step has a number that no other process gets."""
     torch.set_num_threads(1)  # the processes share the cores
-    optimizer = torch.optim.SGD(job.model.parameters(), lr=RATE)  # without a state, so each process has its own
+    optimizer = torch.optim.SGD(job.model.parameters(), lr=RATE)  # it has no state, so each process has its own
     for step in job.counter.until(job.steps):
         optimizer.param_groups[0]["lr"] = RATE * (1 - step / job.steps)
         images, labels = job.data.batch(step, BATCH, job.seed)
@@ -74,7 +74,7 @@ def snapshot(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: int, start_method: str) -> Run:
-    """Train a fresh network with so many processes."""
+    """Train a fresh network with `processes` processes."""
     torch.manual_seed(seed)
     model = share_module(new_model())
     steps = epochs * (len(data) // BATCH)
@@ -90,7 +90,7 @@ def run_hogwild(data: Digits, test: Digits, processes: int, epochs: int, seed: i
 
 
 def evaluate(state: dict[str, torch.Tensor], data: Digits, test: Digits) -> tuple[float, float]:
-    """(Cross-entropy of the images that are trained on, part of the test images that are recognised)."""
+    """(Cross-entropy of the training images, accuracy on the test images)."""
     model = new_model()
     model.load_state_dict(state)
     with torch.no_grad():

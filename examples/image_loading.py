@@ -1,15 +1,15 @@
-"""Workers decode, crop and flip photographs, while a network learns to tell them apart.
+"""Workers decode, crop and flip photographs, while a network learns to classify them.
 
-Each sample is a whole JPEG file that a worker decodes, a random square of it, scaled, flipped and lit at random. The
-same is loaded without workers, with one, with several, with threads of one worker, and by torch's DataLoader where
-torch is installed. After an epoch that is only loaded, a small convolutional network is trained on what comes.
+For each sample, a worker decodes a whole JPEG file, takes a random square of it, and scales, flips and lights it at
+random. The same data is loaded without workers, with one, with several, with threads of one worker, and by torch's
+DataLoader if torch is installed. After an epoch without training, a small convolutional network is trained.
 
     python examples/image_loading.py
     python examples/image_loading.py --workers 4 --epochs 8
 
-Random numbers belong to the sample, not to the worker: without workers and with any number of them, the network sees
-the same crops in the same order, and has the same accuracy in the end. It is tested on a quarter of each photograph
-that it has not seen. Exits 0 at a test accuracy of 0.9.
+Random numbers depend on the sample, not on the worker: with any number of workers, the network sees the same crops in
+the same order, and reaches the same accuracy. It is tested on a quarter of each photograph that it has not seen. It
+exits with 0 if the test accuracy is at least 0.9.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ import shmtensor.multiprocessing as mp
 from shmtensor import hogwild, nn, optim
 from shmtensor.nn.functional import cross_entropy
 
-CROPS = 960  # of an epoch
+CROPS = 960  # in an epoch
 QUICK_CROPS = 480
 TEST_CROPS = 300
 BATCH = 24
-RATE = 0.005  # of learning at the start; falls to 0 as a cosine
+RATE = 0.005  # initial learning rate; falls to 0 as a cosine
 WANTED = 0.9  # test accuracy
 EVALUATED = 6  # batches between two tests
 WIDTH = 23  # characters of a label
@@ -49,7 +49,7 @@ WIDTH = 23  # characters of a label
 
 @dataclass(frozen=True)
 class Setting:
-    """How samples are loaded: by how many workers, with how many threads in each, and by whose loader."""
+    """How samples are loaded: the number of workers and of threads in each, and which loader."""
 
     workers: int
     threads: int = 1
@@ -82,7 +82,7 @@ class Setting:
 
 
 class CropsOfTorch(Crops):
-    """The same for torch's DataLoader, which has no generator of a sample: its workers have seeds."""
+    """The same for torch's DataLoader, which has no generator for each sample: its workers have seeds."""
 
     def random(self, index: int) -> np.random.Generator:
         import torch
@@ -95,11 +95,11 @@ class CropsOfTorch(Crops):
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a setting: `curve` has (seconds of training, test accuracy)."""
+    """The result of a setting: `curve` has (seconds of training, test accuracy)."""
 
     setting: Setting
     first_batch: float  # seconds from `iter()` of a loader whose workers have not been started
-    speed: float  # images a second of the epoch that begins so, and of which nothing is made
+    speed: float  # images a second of that epoch, in which nothing is trained
     curve: list[tuple[float, float]]
 
     @property
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace, setting: Setting, crops: Crops, test: Cal
 
 
 def loaded(loader: Any, bar: Any) -> tuple[float, float]:
-    """Seconds to the first batch, and images a second, of an epoch of which the batches are dropped."""
+    """Seconds to the first batch, and images a second, of an epoch whose batches are dropped."""
     count, first = 0, 0.0
     start = time.perf_counter()
     for _, labels in loader:
@@ -138,7 +138,7 @@ def loaded(loader: Any, bar: Any) -> tuple[float, float]:
 
 
 def trained(loader: Any, epochs: int, test: Callable[[Any], float], bar: Any) -> list[tuple[float, float]]:
-    """Train a network, and return (seconds, test accuracy) from time to time."""
+    """Train a network, and return (seconds, test accuracy) at intervals."""
     model = new_model()
     optimizer = optim.Adam(model.parameters(), lr=RATE)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
@@ -167,12 +167,12 @@ def new_model() -> nn.Module:
 
 
 def ours(batch: Any) -> st.Tensor:
-    """A batch as a tensor of ours, of the same memory."""
+    """A batch as a shmtensor tensor over the same memory."""
     return batch if isinstance(batch, st.Tensor) else st.from_torch(batch)
 
 
 def as_input(crops: Any) -> st.Tensor:
-    """Crops (n, 32, 32, 3) of bytes as the network takes them: (n, 3, 32, 32) float32 about 0."""
+    """The network's input for crops (n, 32, 32, 3) uint8: (n, 3, 32, 32) float32, centred at 0."""
     return ours(crops).permute(0, 3, 1, 2).float() / 255 - 0.5
 
 

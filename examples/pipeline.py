@@ -3,25 +3,26 @@
              files                 images             batches
     batcher -------> decoders ----------> batcher ------------> trainer
 
-The batcher hands out files of PNG, each with a digit. Decoders decode, turn, shift and scale them. The batcher
-collects their images into batches, and the trainer trains a small convolutional network on those.
+The batcher hands out PNG files, each with a digit. Decoders decode, rotate, shift and scale them. The batcher collects
+their images into batches, and the trainer trains a small convolutional network on those.
 
-    python examples/pipeline.py                 # all of them here: they share memory
-    python examples/pipeline.py --groups        # the same through TCP, as if they could not share it
+    python examples/pipeline.py                 # all programs here: they share memory
+    python examples/pipeline.py --groups        # the same through TCP, as if they could not share memory
     python examples/pipeline.py --namespaces    # each in network, PID and mount namespaces of its own (root)
 
-On several machines, of which `a` trains, `b` batches, and any number of others decode (docs/channel.md has keys):
+On several machines: `a` trains, `b` batches, and any number of others decode (docs/channel.md explains keys):
 
     python examples/pipeline.py train  --listen tcp://a:7000 --keys KEYS
     python examples/pipeline.py batch  --listen tcp://b:7000 --to tcp://a:7000 --keys KEYS
     python examples/pipeline.py decode --to tcp://b:7000 --keys KEYS
 
-The code is the same in all cases. The batcher uses two channels: images arrive at the address that it listens at, and
-files are handed out at the next port. Exits 0 at a test accuracy of 0.95.
+The code is the same in all cases. The batcher uses two channels: images arrive at the address at which it listens, and
+files are handed out at the next port. The trainer exits with 0 if the test accuracy is at least 0.95.
 
-Kill a decoder: the others go on. The batcher knows which files are undone. When nothing more arrives, it hands those
-out again, and ignores what then comes twice. At the end it puts marks into the channel of files until each decoder has
-answered with a mark of its own, or nobody answers any more; the trainer gets a mark after the last batch.
+Kill a decoder: the others continue. The batcher knows which files are undone. When no more images arrive, it hands
+these files out again, and ignores duplicates. At the end, it puts end marks into the channel of files until each
+decoder has answered with a mark of its own, or no decoder answers any more; the trainer gets a mark after the last
+batch.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ from shmtensor.nn.functional import cross_entropy
 
 FILE_PIXELS = 96  # of each side of an image in a file
 PIXELS = 24  # of each side of a decoded one
-TURN = 10.0  # degrees, at most, to both sides
-SHIFT = 0.05  # of a side, at most, in both directions
+TURN = 10.0  # degrees, at most, to either side
+SHIFT = 0.05  # of a side, at most, in each direction
 PIECE = 32  # files that a decoder gets at a time
 BATCH = 64
 INSIDE = 4  # messages in a channel, at most
-RATE = 0.006  # of learning at the start; falls to 0 as a cosine
+RATE = 0.006  # initial learning rate; falls to 0 as a cosine
 WANTED = 0.95  # test accuracy
 STARTING = 30.0  # seconds that the other programs may need to start
 SILENCE = 60.0  # seconds after which a program that hears nothing gives up
-PATIENCE = 3.0  # seconds without an image after which files that are undone are handed out again
+PATIENCE = 3.0  # seconds without an image after which undone files are handed out again
 
 
 # ---- a decoder -------------------------------------------------------------------------------------------------------
@@ -82,12 +83,12 @@ def decode(arguments: argparse.Namespace) -> int:
         result = {"from": arguments.name, "number": piece["number"], "images": decoded, "labels": piece["labels"]}
         images.put(result, timeout=SILENCE)
     images.put({"from": arguments.name, "number": None}, timeout=SILENCE)
-    images.flush(timeout=SILENCE)  # a container of this process ends with it, and its link process too
+    images.flush(timeout=SILENCE)  # the container of this process, and its link process, may end with it
     return 0
 
 
 def decoded_and_moved(file: bytes, random: np.random.Generator | None) -> NDArray[np.uint8]:
-    """The image in a file, turned and shifted at random if there is a generator, and scaled."""
+    """The image in a file, rotated and shifted at random if there is a generator, and scaled."""
     image = Image.open(io.BytesIO(file)).convert("L")
     if random is not None:
         right, down = (round(image.width * shift) for shift in random.uniform(-SHIFT, SHIFT, 2))
@@ -99,7 +100,7 @@ def decoded_and_moved(file: bytes, random: np.random.Generator | None) -> NDArra
 
 
 class Work:
-    """Pieces of work: each has a number, and is undone until its images are here."""
+    """Pieces of work: each has a number, and is undone until its images have arrived."""
 
     def __init__(self, files: list[bytes], labels: NDArray[np.int64], epochs: int) -> None:
         random = np.random.default_rng(0)
@@ -108,7 +109,7 @@ class Work:
         self.files, self.labels, self.undone = files, labels, dict(enumerate(rows))
         self.waiting = deque(self.undone)  # to be handed out
         self.count = epochs * len(files)
-        self.nbytes = 0  # of what was handed out
+        self.nbytes = 0  # of the files handed out
 
     def hand_out(self, channel: Channel) -> None:
         """Put pieces, and end marks after the last one, as long as the queue has room."""
@@ -117,7 +118,7 @@ class Work:
                 channel.put(None)
                 continue
             while self.waiting and self.waiting[0] not in self.undone:
-                self.waiting.popleft()  # its images came after all
+                self.waiting.popleft()  # its images have arrived in the meantime
             if not self.waiting:
                 return
             number = self.waiting.popleft()
@@ -127,7 +128,7 @@ class Work:
             self.nbytes += sum(map(len, piece))
 
     def hand_out_again(self) -> None:
-        """Hand out all that is undone, and was taken: who took it may have been killed."""
+        """Hand out all pieces that were taken and are undone: the decoders may have been killed."""
         self.waiting = deque(self.undone)
 
 
@@ -164,8 +165,8 @@ def batch(arguments: argparse.Namespace) -> int:
 
 
 def results(work: Work, files: Channel, images: Channel) -> Iterator[dict[str, Any]]:
-    """What decoders make of all pieces, each once; then wait until the decoders have ended."""
-    here: set[str] = set()  # decoders that have not said that they end
+    """The results of all pieces, each once; then wait until the decoders have ended."""
+    here: set[str] = set()  # decoders that have not sent an end mark
     heard = time.monotonic()
     while work.undone or (here and time.monotonic() < heard + PATIENCE):
         work.hand_out(files)
@@ -187,7 +188,7 @@ def results(work: Work, files: Channel, images: Channel) -> Iterator[dict[str, A
 
 
 def as_files(data: digits.Digits) -> tuple[list[bytes], NDArray[np.int64]]:
-    """The digits, enlarged, as files of PNG, and what they show."""
+    """The digits, enlarged, as PNG files, and their labels."""
     files = []
     for pixels in (data.images.squeeze(1) * 255).byte().numpy():
         file = io.BytesIO()
@@ -200,7 +201,7 @@ def as_files(data: digits.Digits) -> tuple[list[bytes], NDArray[np.int64]]:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Train a network on the batches that arrive, and print its accuracy and what the channels carried."""
+    """Train a network on the batches that arrive, and print its accuracy and the amounts sent through the channels."""
     batches = listen(arguments.listen, arguments)
     _, test = digits.load()
     files, labels = as_files(test)
@@ -252,7 +253,7 @@ def new_model() -> nn.Module:
 
 
 def as_input(images: st.Tensor) -> st.Tensor:
-    """Images (n, 24, 24) of bytes as the network takes them: (n, 1, 24, 24) float32 about 0."""
+    """The network's input for images (n, 24, 24) uint8: (n, 1, 24, 24) float32, centred at 0."""
     return images.unsqueeze(1).float() / 255 - 0.5
 
 
@@ -264,7 +265,7 @@ def listen(address: str, arguments: argparse.Namespace) -> Channel:
 
 
 def connect(address: str, arguments: argparse.Namespace) -> Channel:
-    """Connect to a program that may be starting still."""
+    """Connect to a program that may still be starting."""
     deadline = time.monotonic() + STARTING
     while True:
         try:
@@ -283,7 +284,7 @@ def next_port(address: str) -> str:
 
 
 def run_all(arguments: argparse.Namespace, places: Callable[..., AbstractContextManager[list[Host]]]) -> int:
-    """Start all programs, and wait for them. Decoders may be killed, as long as one is left."""
+    """Start all programs, and wait for them. Decoders may be killed as long as one is left."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the programs and the namespaces end, too
     names = ["trainer", "batcher", *(f"decoder{number}" for number in range(1, arguments.decoders + 1))]
     with places(names, 2) as (trainer, batcher, *others):
@@ -303,7 +304,7 @@ def run_all(arguments: argparse.Namespace, places: Callable[..., AbstractContext
 
 
 def wait_for(running: dict[str, Any]) -> int:
-    """Wait until all have ended. Returns 1 as soon as one has failed that the others need."""
+    """Wait until all have ended. Returns 1 as soon as one that the others need has failed."""
     is_decoded = False  # a decoder ends with 0 when there are no more files
     while running:
         time.sleep(0.05)

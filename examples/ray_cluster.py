@@ -1,6 +1,6 @@
-"""Actors of Ray pass batches on: on one node as handles of shared memory, to another node as bytes.
+"""Ray actors pass batches: on one node as handles of shared memory, to another node as bytes.
 
-The cluster has two nodes on this machine. The second one is in another group of shmtensor, as another machine is.
+The cluster has two nodes on this machine. The second one is in another shmtensor group, like another machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PENDING = 4  # batches under way
 
 @ray.remote(num_cpus=0, enable_tensor_transport=True)
 class Camera:
-    """Takes pictures, which are always the same."""
+    """Produces pictures, which are always the same."""
 
     def __init__(self, megabytes: float) -> None:
         self.picture = np.ones(int(megabytes * 1e6) // 4, np.float32)
@@ -46,7 +46,7 @@ class Camera:
         return self.picture.copy()
 
     def show(self, viewer: Any, count: int) -> float:
-        """Call the viewer directly. A handle does not keep its batch, so that this actor does until it was seen."""
+        """Call the viewer directly. A handle does not keep its batch alive, so this actor does until the call ends."""
         pending: deque[tuple[Any, Any]] = deque()
         total = 0.0
         for _ in range(count):
@@ -61,19 +61,19 @@ class Camera:
 
 @ray.remote(num_cpus=0, enable_tensor_transport=True)
 class Viewer:
-    """Looks at one number in 1,024."""
+    """Reads one number in 1,024."""
 
     def look(self, batch: Any) -> float:
         return float(batch[::1024].sum())
 
 
 def started(actor: Any, node: str, *args: Any) -> Any:
-    """Start an actor on a node. (For type checkers, what Ray's decorator returns is the class that it was given.)"""
+    """Start an actor on a node. (Type checkers see the result of Ray's decorator as the undecorated class.)"""
     return actor.options(resources={node: 0.01}).remote(*args)
 
 
 def pass_on(take: Any, viewer: Any, count: int, bar: Any) -> float:
-    """Pass references of batches from a camera to a viewer; returns the sum of what that has seen."""
+    """Pass references to batches from a camera to a viewer; returns the sum of the numbers that it has read."""
     pending: deque[Any] = deque()
     total = 0.0
     for _ in range(count):
@@ -88,7 +88,7 @@ def pass_on(take: Any, viewer: Any, count: int, bar: Any) -> float:
 
 
 def shown(camera: Any, viewer: Any, count: int, bar: Any) -> float:
-    """Have a camera call a viewer; returns the sum of what that has seen."""
+    """Have a camera call a viewer; returns the sum of the numbers that it has read."""
     total: float = ray.get(camera.show.remote(viewer, count))
     bar.update(count)
     return total
@@ -112,7 +112,7 @@ def run(megabytes: float, count: int) -> bool:
         for label, n, way in ways:
             bar.set_description(label)
             with tqdm(disable=True) as quiet:
-                way(2, quiet)  # actors connect, and memory gets warm
+                way(2, quiet)  # warm-up: actors connect, and memory is reserved
             start = time.perf_counter()
             total = way(n, bar)
             seconds = time.perf_counter() - start

@@ -2,8 +2,8 @@
 
     python examples/th_dot.py [FOLDER]
 
-The files are called x and y and are text, such as `seq 1 10 > x` writes. Those that are not there are written first:
-x with 1 to 10, y with 10 to 1, so that the answer is 275.
+The files x and y are text, such as `seq 1 10 > x` writes. Missing files are written first: x with 1 to 10, y with 10
+to 1, so that the answer is 275.
 """
 
 from __future__ import annotations

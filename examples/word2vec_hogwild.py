@@ -1,18 +1,18 @@
 """Hogwild with word vectors: processes learn the words of Python's documentation, each from its own part of it.
 
-The text is what the Python installation carries: the topics of `help()` and the docstrings of the standard library.
-Every process reads its own range of it, again and again. Skip-gram with negative sampling (Mikolov et al., 2013)
-changes only the vectors of the words that are read and of some random ones. These rows of two shared matrices are
-changed by atomic additions, so that nothing is lost where two processes change the same row, and nobody waits.
+The text comes with the Python installation: the topics of `help()` and the docstrings of the standard library. Every
+process reads its own range of it repeatedly. Skip-gram with negative sampling (Mikolov et al., 2013) changes only the
+vectors of the words that are read and of some random ones. These rows of two shared matrices are changed by atomic
+additions, so that no change is lost when two processes change the same row, and no process waits.
 
     python examples/word2vec_hogwild.py            # one process, then one per core
     python examples/word2vec_hogwild.py --processes 4 --start-method spawn
     python examples/word2vec_hogwild.py --gensim   # and gensim's Word2Vec with as many threads, if it is installed
     python examples/word2vec_hogwild.py --autograd # gradients from backward(), steps by an optimizer
 
-It prints words per second and words that are near to each other, draws a map of them, and exits 0 if every run learnt
-which words fit into gaps: of two words, it finds the one that was taken from a text that it has not read in 3 of 4
-cases. Kill a worker while it trains: another reads on in its place.
+It prints words per second and groups of near words, draws a map of them, and exits with 0 if every run learnt which
+words fit into gaps: of two words, it finds the one that was taken from unread text in 3 of 4 cases. Kill a worker while
+it trains: another takes its place and continues in its range.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from shmtensor.hogwild import Counter, Metrics
 from shmtensor.nn.functional import binary_cross_entropy_with_logits, normalize
 
 STRETCH = 128  # words that are read in a step
-WINDOW = 5  # words to both sides that count as neighbours; the nearer, the more
-NEGATIVES = 5  # how much all random words together count, against a neighbour
-DRAWN = 32  # random words, with which all words of a stretch are compared
+WINDOW = 5  # words on either side that count as neighbours, nearer ones more
+NEGATIVES = 5  # weight of all random words together, relative to a neighbour
+DRAWN = 32  # random words with which all words of a stretch are compared
 DIMENSIONS = 64
-RATE = 0.025  # of learning at the start; falls to 0 in a straight line
-RARE = 5  # words that come less often are left out
-FREQUENT = 5e-4  # part of the text from which on a word is skipped now and then
+RATE = 0.025  # initial learning rate; falls linearly to 0
+RARE = 5  # words that occur less often are left out
+FREQUENT = 5e-4  # words that make up more of the text than this are skipped at random
 NOT_READ = {"test", "site-packages", "dist-packages", "pydoc_data", "lib2to3", "idlelib"}  # folders
-HELD_OUT = 20  # of so many stretches, one is not read but tested with
+HELD_OUT = 20  # one stretch in this many is kept for tests
 WANTED = 0.75  # test accuracy; 0.5 is chance
-STEPS_BETWEEN_LOSSES = 32  # of which the bar shows the mean
+STEPS_BETWEEN_LOSSES = 32  # the bar shows the mean of these losses
 SECONDS_BETWEEN_EVALUATIONS = 0.4
 SHOWN = ("list", "float", "socket", "thread", "directory", "exception", "month")
 
@@ -63,11 +63,11 @@ SHOWN = ("list", "float", "socket", "thread", "directory", "exception", "month")
 class Text:
     words: list[str]  # by number, the most frequent first
     training: st.Tensor  # numbers of words (stretches, STRETCH), the stretches in random order
-    test: st.Tensor  # numbers of words (n,), without those that are frequent
+    test: st.Tensor  # numbers of words (n,), without frequent ones
     kept: st.Tensor  # the chance that a word is not skipped, by number
-    random: st.Tensor  # numbers of words, each as often as it is to be drawn
+    random: st.Tensor  # numbers of words, each in proportion to its chance of being drawn
     wanted: st.Tensor  # 0 for the random words, 1 for the words of the stretch (STRETCH, DRAWN + STRETCH)
-    weight: st.Tensor  # how much each of these counts for each word of a stretch
+    weight: st.Tensor  # the weight of each of these for each word of a stretch
 
     def share_memory(self) -> Text:
         for tensor in (self.training, self.test, self.kept, self.random, self.wanted, self.weight):
@@ -76,7 +76,7 @@ class Text:
 
 
 def documents() -> Iterator[str]:
-    """The topics of `help()`, and what stands in three quotes in the modules of the standard library."""
+    """The topics of `help()`, and the triple-quoted strings in the modules of the standard library."""
     yield from topics.values()
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted([*library.glob("*.py"), *library.glob("*/*.py")]):
@@ -107,9 +107,9 @@ def load() -> Text:
 
 
 def wanted_and_weight() -> tuple[st.Tensor, st.Tensor]:
-    """What a stretch's words are to find out about random words and each other, and how much each answer counts.
+    """The wanted answers for random words and for the words of a stretch, and the weight of each answer.
 
-    A word beside another counts 1, less with distance, and 0 beyond the window; so does a word for itself.
+    The weight of a word is 1 beside another, less with distance, and 0 beyond the window and for the word itself.
     """
     place = st.arange(STRETCH)
     distance = (place - place.unsqueeze(1)).abs()
@@ -135,15 +135,15 @@ class Vectors(nn.Module):
 
 @dataclass(frozen=True)
 class Job:
-    """What all processes have in common. Tensors in here go to a process as handles, never as copies."""
+    """The data that all processes share. Its tensors are sent to a process as handles, never as copies."""
 
     vectors: Vectors
     text: Text
     epochs: int
     seed: int
     autograd: bool
-    places: list[Counter]  # how far each process has come in its range
-    counter: Counter  # steps of all
+    places: list[Counter]  # the position of each process in its range
+    counter: Counter  # steps of all processes
     metrics: Metrics
 
     @property
@@ -155,7 +155,7 @@ class Job:
 
 
 def train(rank: int, job: Job) -> None:
-    """Read a range of the text as often as there are epochs, from where a process before this one came to."""
+    """Read a range of the text once in each epoch, beginning at the position of a killed predecessor, if any."""
     mine, place = job.range_of(rank), job.places[rank]
     st.manual_seed(1_000_003 * job.seed + job.steps * rank + place.value)
     learn = steps_by_autograd(job.vectors) if job.autograd else steps_by_hand(job.vectors)
@@ -169,7 +169,7 @@ def train(rank: int, job: Job) -> None:
 
 
 class Question:
-    """Which of some words are neighbours of each word of a stretch? Random words are not, its own words are."""
+    """Which of some words are neighbours of each word of a stretch? Its own words are, random words are not."""
 
     def __init__(self, text: Text, stretch: st.Tensor) -> None:
         self.words = stretch[st.rand(len(stretch)) < text.kept[stretch]]
@@ -179,7 +179,7 @@ class Question:
         self.wanted, self.weight = text.wanted[part], text.weight[part]
 
     def loss(self, vectors: Vectors) -> st.Tensor:
-        """All pairs of words are elements of one matrix, a product."""
+        """The loss over all pairs of words, which are the elements of one matrix product."""
         scores = vectors.middle(self.words) @ vectors.neighbour(self.others).T
         return binary_cross_entropy_with_logits(scores, self.wanted, weight=self.weight, reduction="sum")
 
@@ -188,7 +188,7 @@ Learn = Callable[[Question, float], None]  # a step, with a factor of the rate
 
 
 def steps_by_autograd(vectors: Vectors) -> Learn:
-    """Gradients of the tables are sparse: they have the rows that were read, and the optimizer changes only these."""
+    """The gradients of the tables are sparse: they have only the rows that were read, which the optimizer updates."""
     optimizer = optim.SGD(vectors.parameters(), lr=RATE)
 
     def learn(question: Question, factor: float) -> None:
@@ -201,7 +201,7 @@ def steps_by_autograd(vectors: Vectors) -> Learn:
 
 
 def steps_by_hand(vectors: Vectors) -> Learn:
-    """The same steps in less time: the gradient of this loss is the error of each answer, and no loss is needed."""
+    """The same steps in less time: the gradient of this loss is the error of each answer, so no loss is computed."""
     middle, neighbour = vectors.middle.weight.detach(), vectors.neighbour.weight.detach()
 
     def learn(question: Question, factor: float) -> None:
@@ -219,7 +219,7 @@ def steps_by_hand(vectors: Vectors) -> Learn:
 
 @dataclass(frozen=True)
 class Run:
-    """What one training run gave: `curve` has (seconds, accuracy) from start to end."""
+    """The result of a training run: `curve` has (seconds, accuracy) from start to end."""
 
     label: str
     processes: int
@@ -242,7 +242,7 @@ class Run:
 
 
 def accuracy_of(middle: st.Tensor, neighbour: st.Tensor, test: st.Tensor) -> float:
-    """How often the word in a gap fits better between the two words at each side than another word of the test does."""
+    """How often the word of a gap fits better between the two words on each side than another word of the test."""
     around = neighbour[test]
     around = around[:-4] + around[1:-3] + around[3:-1] + around[4:]
     words = test[2:-2]
@@ -253,7 +253,7 @@ def accuracy_of(middle: st.Tensor, neighbour: st.Tensor, test: st.Tensor) -> flo
 
 
 def run_hogwild(arguments: argparse.Namespace, text: Text, processes: int) -> Run:
-    """Learn the vectors with so many processes."""
+    """Learn the vectors with `processes` processes."""
     st.manual_seed(arguments.seed)
     vectors = Vectors(len(text.words)).share_memory()
     middle, neighbour = vectors.middle.weight.detach(), vectors.neighbour.weight.detach()
@@ -295,7 +295,7 @@ def run_gensim(arguments: argparse.Namespace, text: Text, threads: int) -> Run:
 
 
 def nearest(middle: st.Tensor, text: Text, word: str, count: int) -> list[str]:
-    """The words whose vectors point in about the same direction as a word's, the nearest first."""
+    """The words with the largest cosine similarity to a word, the nearest first."""
     directions = normalize(middle, dim=1)
     cosines = directions @ directions[text.words.index(word)]
     return [text.words[i] for i in cosines.topk(count + 1).indices.tolist() if text.words[i] != word]
@@ -342,7 +342,7 @@ def draw_plot(runs: Sequence[Run], peers: Sequence[Run], text: Text, path: Path)
 
 
 def draw_map(plot: Any, middle: st.Tensor, text: Text) -> None:
-    """Some words and those near to them, seen from where they are farthest apart."""
+    """Draw some words and those near to them, projected so that they are farthest apart."""
     groups = [[word, *nearest(middle, text, word, 5)] for word in SHOWN]
     directions = normalize(middle[[text.words.index(word) for group in groups for word in group]], dim=1)
     centred = directions - directions.mean(0)

@@ -34,12 +34,12 @@ PAGES = {
     "examples/README.md": "examples.md",
     "native/model/README.md": "models.md",
 }
-"""Documents outside of docs/, and their pages. README's page is docs/index.md, which has the contents of the site."""
+"""Documents outside of docs/, and their pages. README becomes docs/index.md, with the table of contents of the site."""
 LINK = re.compile(r"(\]\()([^)\s#]*)(#[^)\s]*)?(\))")
 
 
 def moved(text: str, document: str, sources: Path) -> str:
-    """A document's text for its page: each link leads to a page, to a file of docs/, or to a copy of a file."""
+    """The text of a document for its page: each link leads to a page, to a file of docs/, or to a copy of a file."""
     here = Path(document).parent
 
     def link(match: re.Match[str]) -> str:
@@ -63,7 +63,7 @@ def moved(text: str, document: str, sources: Path) -> str:
 
 
 def gather(sources: Path) -> None:
-    """Put the sources of all pages together."""
+    """Collect the sources of all pages."""
     shutil.rmtree(sources, ignore_errors=True)
     shutil.copytree(ROOT / "docs", sources, ignore=shutil.ignore_patterns("errors.md", "benchmarks"))
     shutil.copytree(ROOT / "docs/reports", sources / "reports", dirs_exist_ok=True)
@@ -78,7 +78,7 @@ def gather(sources: Path) -> None:
 
 
 def missing_names(html: Path) -> list[str]:
-    """Public names that the index of the built site lacks."""
+    """The public names that the index of the built site lacks."""
     found = InventoryFile.load((html / "objects.inv").open("rb"), "", lambda base, rest: rest)  # type: ignore[arg-type]
     known = {name for kind, entries in found.items() if kind.startswith("py:") for name in entries}
     pages = "".join(page.read_text() for page in (html / "reference").glob("*.html"))
@@ -93,7 +93,7 @@ def missing_names(html: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the documentation site.")
     parser.add_argument("folder", type=Path, help="where sources and pages go")
-    parser.add_argument("--links", action="store_true", help="check the addresses of other sites, too")
+    parser.add_argument("--links", action="store_true", help="also check the links to other sites")
     options = parser.parse_args()
     sources, html = options.folder / "sources", options.folder / "html"
     gather(sources)

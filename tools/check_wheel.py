@@ -1,10 +1,10 @@
-"""Installs a wheel into a new environment and runs the tests against it, where the package's sources are not.
+"""Installs a wheel into a new environment and runs the tests against it, without the sources of the package.
 
 python tools/check_wheel.py dist build/wheel-test -- -m "not exhaustive" -n 3
 
-The folder gets an environment and a copy of what the tests read: tests, examples, documents, but neither shmtensor/
-nor native/. No compiler, no headers and no make are needed, so this may run in a bare image with Python alone; tests of
-what is absent are skipped. Arguments after `--` are pytest's.
+The folder gets an environment and a copy of the files that the tests read: tests, examples and documents, but neither
+shmtensor/ nor native/. It needs no compiler, no headers and no make, so that it can run in a bare image with only
+Python; tests that need something absent are skipped. Arguments after `--` are passed to pytest.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def wheel_in(dist: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests against an installed wheel.")
     parser.add_argument("dist", type=Path, help="folder with the wheel")
-    parser.add_argument("folder", type=Path, help="folder of the environment and the tests; it is made anew")
-    parser.add_argument("arguments", nargs="*", help="of pytest, after --")
+    parser.add_argument("folder", type=Path, help="folder for the environment and the tests; it is recreated")
+    parser.add_argument("arguments", nargs="*", help="arguments of pytest, after --")
     options = parser.parse_args()
     wheel = wheel_in(options.dist)
     folder = options.folder.resolve()

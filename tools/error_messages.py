@@ -69,7 +69,7 @@ _FEATURE_OF = {part: title for title, parts in FEATURES.items() for part in part
 SURFACES = {"Malformed": "ProtocolError", "NotReady": "ManagerUnavailable"}
 """Exceptions that are converted before they reach a program, and the classes that they become."""
 REFUSAL = "Refusal"
-"""What the manager answers a request with; the first argument selects the class, by `_ERRORS` in `connection.py`."""
+"""The manager's answer to a refused request; its first argument selects the class, by `_ERRORS` in `connection.py`."""
 NATIVE_SURFACES = {"block_gone": "StaleHandle", "lock_busy": "LockTimeout", "not_held": "ClientUnavailable"}
 """The same for exceptions of the native module, by their names in `Errors` of `errors.hpp`."""
 
@@ -80,7 +80,7 @@ leave let load look lower make map move name open order pad pass pickle pin pip 
 remove rename repeat replace reshape resize restart return run save say see select send set shorten skip sort split
 squeeze start state stop subclass take try unpack unset update upgrade use wait wrap write
 """
-"""With which a cure may begin."""
+"""Imperatives with which a cure may begin."""
 _VERBS = [form for verb in VERBS.split() for form in (verb, verb.capitalize())]
 _IMPERATIVE = rf"(?:please |then |otherwise )?(?:{'|'.join(_VERBS)})\b"
 CURES = (
@@ -90,7 +90,7 @@ CURES = (
     re.compile(rf"[.:!] (?={_IMPERATIVE}|You can\b)"),
     re.compile(rf", (?={_IMPERATIVE})"),
 )
-"""Where the cure begins, in the order in which they are looked for: before an imperative, or at the last semicolon."""
+"""Where the cure may begin, in the order of the search: before an imperative, or at the last semicolon."""
 REQUIREMENTS = (
     re.compile(
         r"(?:^|: )((?!.*: ).*?\b(?:must|should|has to|have to|needs to|need to)\b.+?)(?:, (?:not|but|and has) .*)?$"
@@ -130,7 +130,7 @@ class Message:
 
 @dataclass
 class Module:
-    """What of a module other modules may refer to."""
+    """The names of a module to which other modules may refer."""
 
     place: str
     tree: ast.Module
@@ -141,7 +141,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where an expression stands, and the texts of names there."""
+    """The place of an expression, and the texts of the names in its scope."""
 
     module: Module
     function: ast.AST | None = None
@@ -270,7 +270,7 @@ class Sources:
         return self.find(other, there)
 
     def _target(self, node: ast.expr, scope: Scope) -> tuple[Module, str] | None:
-        """The module and the name of what an expression names: `name`, `self.name` or `module.name`."""
+        """The module and the name to which an expression refers: `name`, `self.name` or `module.name`."""
         if isinstance(node, ast.Name):
             return self.find(scope.module, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -289,7 +289,7 @@ class Sources:
         return found[0], found[0].functions[found[1]]
 
     def _method(self, node: ast.expr) -> tuple[Module, Function] | None:
-        """The method of a name, if only one class has it."""
+        """The method with a name, if only one class has it."""
         found = self.methods.get(node.attr, []) if isinstance(node, ast.Attribute) else []
         return found[0] if len(found) == 1 else None
 
@@ -429,7 +429,7 @@ class Sources:
                 yield from ((SURFACES.get(kind, kind), text) for text in texts)
 
     def _constructed(self, kind: str, node: ast.Call, scope: Scope) -> tuple[str, ...]:
-        """The texts of an exception whose constructor makes the message of its arguments."""
+        """The texts of an exception whose constructor makes the message from its arguments."""
         module, definition = self.classes.get(kind, (None, None))
         if module is None or definition is None:
             return ()
@@ -446,7 +446,7 @@ class Sources:
         return ()
 
     def _helped(self, node: ast.Call, scope: Scope) -> Iterator[tuple[str, str]]:
-        """The classes and texts of `raise helper("...")`: what the helper returns for a text of this place."""
+        """The classes and texts of `raise helper("...")`: the results of the helper for the text passed here."""
         found = self.function(node.func, scope) or self._method(node.func)
         if found is None or scope.depth > 2 or self.kinds(node.func, scope):
             return
@@ -486,7 +486,7 @@ def _is_empty(node: ast.expr) -> bool:
 
 @cache
 def _names(function: ast.AST) -> dict[str, list[ast.expr] | None]:
-    """The names that are local to a function: what is assigned to them, or None if they also get other values."""
+    """The local names of a function, with the expressions assigned to them, or None if they also get other values."""
     found: dict[str, list[ast.expr] | None] = {}
     assigned: set[ast.AST] = set()
     for node in ast.walk(function):
@@ -505,7 +505,7 @@ def _names(function: ast.AST) -> dict[str, list[ast.expr] | None]:
 
 
 def _assigned(function: ast.AST | None, name: str) -> list[ast.expr]:
-    """What is assigned to a name in a function; nothing if it also gets other values there."""
+    """The expressions assigned to a name in a function; none if it also gets other values there."""
     return (_names(function).get(name) or []) if function else []
 
 
@@ -660,7 +660,7 @@ class NativeSources:
             yield from ((kind_or_none, "".join(choice)) for choice in itertools.product(*choices))
 
     def _values(self, expression: str) -> list[str]:
-        """The texts of an argument for a format: its own if it has words, else a placeholder."""
+        """The texts of an argument of a format: its own if it has words, else a placeholder."""
         called = re.match(r"(\w+)\(", expression)
         found = self.returns.get(called.group(1), []) if called else self.texts(expression, {})
         return found if found and all(map(_has_words, found)) else [f"{{{self.readable(expression)}}}"]
@@ -692,7 +692,7 @@ def _is_outside(text: str, at: int) -> bool:
 
 
 def escape(text: str) -> str:
-    """Escape what MyST would interpret. Text between backticks stays code."""
+    """Escape the characters that MyST would interpret. Text between backticks remains code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         parts = ["`".join(parts)]
@@ -745,7 +745,7 @@ def _tables(kind: str, messages: Iterable[Message]) -> list[str]:
 
 
 def all_messages(sources: Sources, native: Path = NATIVE) -> list[Message]:
-    """Return each message, with the class of `errors.py`, of another public module, or of Python that it has."""
+    """Return each message with its class, which is one of `errors.py`, of another public module, or of Python."""
     return [
         replace(message, kind=_public(sources, message.kind))
         for message in (*sources.messages(), *NativeSources(native).messages())
@@ -753,7 +753,7 @@ def all_messages(sources: Sources, native: Path = NATIVE) -> list[Message]:
 
 
 def _public(sources: Sources, kind: str) -> str:
-    """The class itself, or of a class that only shmtensor uses the nearest base that programs may name."""
+    """The class itself, or for an internal class its nearest base that programs may name."""
     while kind in sources.classes:
         module, node = sources.classes[kind]
         if module.place == "errors.py" or kind in sources.public:

@@ -1,4 +1,4 @@
-"""Makes the page that says in one line why each module and native file exists, from its own first lines.
+"""Makes the page that states the purpose of each module and native file in one line, its own first sentence.
 
 python tools/modules.py    print it; tools/build_site.py puts it into the site
 """
@@ -35,7 +35,7 @@ def line_of_native(path: Path) -> str:
 
 
 def lines() -> dict[str, str]:
-    """The line of each file, by its path; a header's stands for the source of the same name."""
+    """The line of each file, by its path; that of a header is also used for a source of the same name."""
     found = {}
     for path in sorted((ROOT / "shmtensor").rglob("*.py")):
         found[str(path.relative_to(ROOT))] = line_of_module(path)

@@ -1,7 +1,7 @@
 """Makes the API reference: a page for each public module, with a directive of Sphinx's autodoc for each public name.
 
-tools/build_site.py runs it; the texts are the docstrings. A name of several modules, as `shmtensor.sin` and
-`shmtensor.special.sin`, is described where it is listed first, and the other pages refer to it.
+tools/build_site.py runs it; the texts are the docstrings. A name in several modules, such as `shmtensor.sin` and
+`shmtensor.special.sin`, is described where it is listed first, and the other pages link to it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TENSOR_METHODS = "shmtensor.Tensor"
 
 
 def public_names(name: str) -> list[str]:
-    """The public names of a module that are not modules: its `__all__`, or what it defines."""
+    """The public names of a module that are not modules: its `__all__`, or the names that it defines."""
     module = importlib.import_module(name)
     listed = getattr(module, "__all__", None)
     if listed is not None:
@@ -86,7 +86,7 @@ def directive(kind: str, name: str, *options: str) -> str:
 
 
 def members_of(cls: type) -> Iterator[tuple[str, str]]:
-    """(directive, name) of each public method and property that a class defines or has from a private base."""
+    """(directive, name) of each public method and property that a class defines or inherits from a private base."""
     for name in sorted(dir(cls)):
         if name.startswith("_"):
             continue
@@ -96,14 +96,14 @@ def members_of(cls: type) -> Iterator[tuple[str, str]]:
         value = inspect.getattr_static(cls, name)
         is_method = callable(value) or isinstance(value, classmethod | staticmethod)
         if not inspect.getdoc(getattr(cls, name, None)):
-            continue  # an attribute that the text of the class describes
+            continue  # an attribute that the docstring of the class describes
         yield ("automethod" if is_method else "autoproperty" if isinstance(value, property) else "autoattribute"), name
 
 
 def text_of_class(name: str, cls: type) -> str:
     is_derived = any(base.__module__.startswith("shmtensor") for base in cls.__bases__)
     text = directive("autoclass", name, "no-members", *(["show-inheritance"] if is_derived else []))
-    if cls.__name__ != name.rpartition(".")[2]:  # of which autodoc says no more than that it is an alias
+    if cls.__name__ != name.rpartition(".")[2]:  # autodoc would only say that it is an alias
         text = f".. py:class:: {name}\n\n" + textwrap.indent(f"{inspect.getdoc(cls)}\n\n", "   ")
     if issubclass(cls, enum.Enum):
         return text + "".join(f"   .. py:attribute:: {name}.{one.name}\n      :value: {one.value!r}\n\n" for one in cls)
@@ -174,7 +174,7 @@ torch has the same thing; :doc:`../tensors` lists the differences. Exceptions ar
 
 
 def write(folder: Path) -> None:
-    """Write the pages to a folder, which is made."""
+    """Write the pages to a folder, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).write_text(text)

@@ -1,7 +1,7 @@
 """Checks that a release is consistent; `make release` runs it before anything is published. It changes nothing.
 
-A release is made from a commit whose version (`shmtensor.__version__`, which the packages take over) has a section with
-a date in CHANGELOG.md and an annotated tag `v<version>`, and whose packages are built and complete.
+The commit of a release has a section with a date in CHANGELOG.md and an annotated tag `v<version>` for its version
+(`shmtensor.__version__`, from which the packages take theirs), and its packages are built and complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def git(*arguments: str) -> str:
 
 
 def version() -> str:
-    """The version in the code, the only place where it is written."""
+    """The version in the code, its only place of definition."""
     found = VERSION.search((ROOT / "shmtensor/__init__.py").read_text())
     if found is None:
         raise SystemExit("shmtensor/__init__.py has no line with __version__")
@@ -53,7 +53,7 @@ def packages_are_complete(number: str) -> Iterator[str]:
     dist = ROOT / "dist"
     wheels, archives = sorted(dist.glob("*.whl")), sorted(dist.glob("*.tar.gz"))
     if not wheels or not archives:
-        yield "dist has no wheel and sdist: run `make wheel`, or fetch those of the hosted build"
+        yield "dist has no wheel or no sdist: run `make wheel`, or fetch those of the hosted build"
     for package in [*wheels, *archives]:
         if package.name.split("-")[1].removesuffix(".tar.gz") != number:
             yield f"{package.name} is not of version {number}: run `make wheel` again"

@@ -133,12 +133,12 @@ class Shown(str):
 
 
 def signature(function: Callable[..., Any], *, method: bool) -> str:
-    """The parameters, of a method with `self` as the first, and what it gives."""
+    """The parameters, with `self` first for a method, and the type of the result."""
     found = inspect.signature(function)
     parameters = list(found.parameters.values())
     if method:
         parameters[0] = parameters[0].replace(name="self", annotation=inspect.Parameter.empty)
-        # What stands before a slash is one class of parameters; self alone needs no slash.
+        # Parameters before a slash are positional-only; self alone needs no slash.
         if len(parameters) == 1 or parameters[1].kind is not inspect.Parameter.POSITIONAL_ONLY:
             parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
     shown = parameters[:1] if method else []
@@ -161,7 +161,7 @@ def method(name: str, function: Callable[..., Any]) -> str:
 
 
 def methods_stub() -> str:
-    """The whole of `_methods.pyi`."""
+    """The content of `_methods.pyi`."""
     every = {name: one for row in ROWS for name, one in row.methods.items()}
     lines = [method(name, every[name]) for name in sorted(every)]
     found = {name: value for row in ROWS for name, value in row.properties.items()}
@@ -170,7 +170,7 @@ def methods_stub() -> str:
 
 
 def functions_stub(module: Any, head: str) -> str:
-    """The whole of the stub of a module of functions."""
+    """The content of the stub of a module of functions."""
     rows = {name: row.function for row in ROWS if row.function is not None for name in row.names}
     in_place = getattr(module, "IN_PLACE", ())
     names = [name for name in sorted(module.__all__) if name in rows and name not in in_place]
@@ -182,7 +182,7 @@ def functions_stub(module: Any, head: str) -> str:
 
 
 def partial_stub(module: Any, source: Any, head: str) -> str:
-    """The whole of the stub of a module that has some functions of its own, and the rest from `source`."""
+    """The content of the stub of a module with some functions of its own, and the others from `source`."""
     place = f"..{source.__name__.removeprefix('shmtensor.')}"
     shared = [name for name in module.__all__ if getattr(source, name, head) is getattr(module, name)]
     lines = [f"from {place} import {name} as {name}" for name in sorted(shared)]
@@ -192,14 +192,14 @@ def partial_stub(module: Any, source: Any, head: str) -> str:
 
 
 def typed_stub() -> str:
-    """The whole of `typed.pyi`."""
+    """The content of `typed.pyi`."""
     lines = [TYPED, *[f"{row.name}: DType" for row in TABLE], *[f"{name}: DType" for name in ALIASES]]
     lines += [f"class {row.prefix}{kind}({kind}): ..." for kind in ("Storage", "Tensor") for row in TABLE]
     return "\n".join(lines) + "\n"
 
 
 def names_table(title: str, doc: str, names: dict[str, Iterable[str]]) -> str:
-    """One table of the index: the names of each module, relative to the package, in one text."""
+    """One table of the index: the names of each module, relative to the package, in one string."""
     lines = [f"{title}: Final = {{"]
     for module in sorted(names):
         found = textwrap.wrap(" ".join(sorted(names[module])), 110, break_on_hyphens=False)
@@ -212,7 +212,7 @@ def names_table(title: str, doc: str, names: dict[str, Iterable[str]]) -> str:
 
 
 def index() -> str:
-    """The whole of `index.py`."""
+    """The content of `index.py`."""
     places = {
         name: row.module
         for row in ROWS
@@ -239,7 +239,7 @@ def index() -> str:
 
 
 def functional_index() -> str:
-    """The whole of `nn/functional/index.py`."""
+    """The content of `nn/functional/index.py`."""
     names: dict[str, list[str]] = {}
     for row in ROWS:
         if row.function is not None and row.module.startswith(f"{functional.__name__}."):
@@ -249,7 +249,7 @@ def functional_index() -> str:
 
 
 def modules_stub() -> str:
-    """The whole of the stub of `nn.modules`."""
+    """The content of the stub of `nn.modules`."""
     lines = [
         f"from .{module.rpartition('.')[2]} import {name} as {name}"
         for module, names in modules.CLASSES.items()
@@ -260,7 +260,7 @@ def modules_stub() -> str:
 
 
 def stubs() -> dict[Path, str]:
-    """Every file that is made, by its path."""
+    """Every generated file, by its path."""
     from shmtensor import _namespace, array_api
 
     return {
@@ -280,7 +280,7 @@ def stubs() -> dict[Path, str]:
 
 
 def write() -> None:
-    """Write every file; first the indexes, in which the others look names up."""
+    """Write every file, beginning with the indexes, which the others use to look up names."""
     for place, text, reader in ((written, index(), functions), (functional_written, functional_index(), functional)):
         Path(place.__file__).write_text(text)
         importlib.reload(place)

@@ -1,1 +1,1 @@
-"""What the examples of training share: the handwritten digits, and processes that are replaced when they are killed."""
+"""Code shared by the training examples: the handwritten digits, and processes that are replaced if they are killed."""

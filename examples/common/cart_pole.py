@@ -1,4 +1,4 @@
-"""A cart has to balance a pole (Barto, Sutton and Anderson, 1983): the game, an actor and a critic, how they learn."""
+"""A cart that must balance a pole (Barto, Sutton and Anderson, 1983): the game, an actor and a critic, their loss."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from shmtensor import nn
 from shmtensor.nn.functional import log_softmax, mse_loss
 
 MOVES = 16  # of each cart between two steps of the optimizer
-DISCOUNT = 0.99  # of rewards, for each move that they come later
+DISCOUNT = 0.99  # of rewards, for each move of delay
 REWARD = 0.05  # for each move of a game
-ENTROPY_BONUS = 0.01  # for an actor that still tries both moves
+ENTROPY_BONUS = 0.01  # keeps the actor trying both moves
 CRITIC_WEIGHT = 0.5
 WANTED = 475  # mean score of test games: moves for which the pole is up, at most 500
 TEST_GAMES = 100
@@ -21,7 +21,7 @@ TEST_GAMES = 100
 
 
 class Carts:
-    """Carts on a track, each with a pole that is hinged to it. A game ends when the cart or the pole is out of bounds.
+    """Carts on a track, each with a hinged pole. A game ends when the cart or the pole is out of bounds.
 
     Attributes:
         states: (n, 4): position in metres, speed, angle of the pole in radians, its speed.
@@ -44,7 +44,7 @@ class Carts:
         """Push each cart to the left (0) or right (1), and begin a new game where one has ended.
 
         Returns:
-            (states after the move, where a pole has fallen, where a game has ended, ages after the move)
+            (states after the move, whether the pole has fallen, whether the game has ended, ages after the move)
         """
         self.states = after = self.pushed(self.states, self.FORCE * (2 * right - 1))
         self.ages = ages = self.ages + 1
@@ -56,7 +56,7 @@ class Carts:
         return after, fallen, ended, ages
 
     def pushed(self, states: st.Tensor, force: st.Tensor) -> st.Tensor:
-        """States a moment later, without friction, by Euler's method (Florian, 2007, has the equations)."""
+        """States after SECONDS, without friction, by Euler's method (equations: Florian, 2007)."""
         _, speed, angle, turning = states.unbind(1)
         sin, cos = angle.sin(), angle.cos()
         mass = self.CART + self.POLE
@@ -68,7 +68,7 @@ class Carts:
 
 
 class ActorCritic(nn.Module):
-    """Two networks: what to do in a state, and what comes of it."""
+    """Two networks: the actor chooses a move in a state, the critic predicts the value of a state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class ActorCritic(nn.Module):
         self.critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))
 
     def forward(self, states: st.Tensor) -> tuple[st.Tensor, st.Tensor]:
-        """(Logarithms of the chances of both moves (..., 2), values of the states (...))."""
+        """(Log probabilities of both moves (..., 2), values of the states (...))."""
         return log_softmax(self.actor(states), -1), self.critic(states).squeeze(-1)
 
 
@@ -85,7 +85,7 @@ class ActorCritic(nn.Module):
 
 @st.no_grad()
 def play(model: ActorCritic, carts: Carts) -> tuple[st.Tensor, st.Tensor, st.Tensor, st.Tensor]:
-    """Make some moves as the actor is inclined to.
+    """Make some moves, drawn with the actor's probabilities.
 
     Returns:
         (states (MOVES, carts, 4), moves (MOVES, carts), their returns (MOVES, carts), scores of games that ended (n,))
@@ -99,7 +99,7 @@ def play(model: ActorCritic, carts: Carts) -> tuple[st.Tensor, st.Tensor, st.Ten
         results.append(carts.move(move))
     after, fallen, ended, ages = (st.stack(parts) for parts in zip(*results, strict=True))
 
-    # From the last move back: rewards are known for these moves, and the critic says what to expect of those to come.
+    # Backward from the last move: rewards are known for these moves, and the critic predicts those of later moves.
     _, expected = model(after)
     expected = st.where(fallen, 0.0, expected)
     returns = []
@@ -111,7 +111,7 @@ def play(model: ActorCritic, carts: Carts) -> tuple[st.Tensor, st.Tensor, st.Ten
 
 
 def loss_of(model: ActorCritic, states: st.Tensor, moves: st.Tensor, returns: st.Tensor) -> st.Tensor:
-    """The actor should make moves more often that gave more than the critic expected, and the critic expect that."""
+    """The advantage actor-critic loss: favours moves that return more than the critic expects; trains the critic."""
     logs, values = model(states)
     advantages = returns - values.detach()
     chosen = logs.gather(-1, moves.unsqueeze(-1)).squeeze(-1)
@@ -125,7 +125,7 @@ def loss_of(model: ActorCritic, states: st.Tensor, moves: st.Tensor, returns: st
 
 @st.no_grad()
 def score_of(state: dict[str, st.Tensor]) -> float:
-    """Mean number of moves, in games in which the actor makes the move that it is more inclined to."""
+    """Mean number of moves in games in which the actor makes the more probable move."""
     model = ActorCritic()
     model.load_state_dict(state)
     st.manual_seed(0)
@@ -140,13 +140,13 @@ def score_of(state: dict[str, st.Tensor]) -> float:
 
 
 def best_moves(model: ActorCritic, states: st.Tensor) -> st.Tensor:
-    """The moves that the actor is more inclined to."""
+    """The more probable moves."""
     logs: st.Tensor = model(states)[0]
     return logs.argmax(-1)
 
 
 def draw_policy(figure: Any, axes: Any, model: ActorCritic) -> None:
-    """Draw what the actor does in which state, and two games."""
+    """Draw the policy of the actor, and two games."""
     angles, speeds, chances = policy(model)
     image = axes.pcolormesh(angles, speeds, chances, cmap="RdBu", vmin=0, vmax=1, shading="gouraud", rasterized=True)
     figure.colorbar(image, label="chance of a push to the right")
@@ -159,7 +159,7 @@ def draw_policy(figure: Any, axes: Any, model: ActorCritic) -> None:
 
 @st.no_grad()
 def policy(model: ActorCritic) -> tuple[st.Tensor, st.Tensor, st.Tensor]:
-    """(Angles in degrees (m,), speeds of the pole (n,), chances of a push to the right (n, m)), the cart at rest."""
+    """(Angles in degrees (m,), speeds of the pole (n,), probabilities of a push to the right (n, m)), cart at rest."""
     angles, speeds = st.linspace(-12, 12, 61), st.linspace(-120, 120, 61)
     turning, angle = st.meshgrid(speeds.deg2rad(), angles.deg2rad(), indexing="ij")
     at_rest = st.zeros_like(angle)
@@ -169,7 +169,7 @@ def policy(model: ActorCritic) -> tuple[st.Tensor, st.Tensor, st.Tensor]:
 
 @st.no_grad()
 def some_games(model: ActorCritic) -> st.Tensor:
-    """States (2, 40, 4) of games that begin with a pole which leans over to the left or to the right."""
+    """States (2, 40, 4) of games that begin with a pole leaning to the left or to the right."""
     carts = Carts(2)
     carts.states = st.tensor([[0, 0, -0.15, 0], [0, 0, 0.15, 0]])
     seen = []

@@ -21,7 +21,7 @@ MOST_POINTS = 60  # of a curve
 
 @dataclass(frozen=True)
 class Run:
-    """What one training run gave: `curve` has (seconds, training loss, test accuracy) from start to end."""
+    """The result of a training run: `curve` has (seconds, training loss, test accuracy) from start to end."""
 
     processes: int
     steps: int
@@ -45,17 +45,17 @@ def train_together(
     snapshot: Callable[[], Any],
     evaluate: Callable[[Any], tuple[float, float]],
 ) -> Run:
-    """Let processes train, and take snapshots meanwhile.
+    """Train with several processes, and take snapshots meanwhile.
 
     Args:
         train: called with a rank and the job, in each process.
         job: has `steps`, `counter` and `metrics`.
         processes: number of processes.
         start_method: how they are started.
-        snapshot: gives a copy of what is trained.
-        evaluate: gives the training loss and the test accuracy of one.
+        snapshot: returns a copy of the trained parameters.
+        evaluate: returns the training loss and the test accuracy of a snapshot.
     """
-    # The snapshots are evaluated after the race, so that looking does not slow down the runners.
+    # The snapshots are evaluated after training, so that this does not slow down the workers.
     snapshots = [(0.0, snapshot())]
 
     def watch(seconds: float) -> None:
@@ -73,16 +73,16 @@ def train_together(
 
 
 def main(name: str, description: str, title: str, run_all: Callable[[argparse.Namespace, list[int]], list[Run]]) -> int:
-    """Parse the command line, train, and show what came of it.
+    """Parse the command line, train, and show the results.
 
     Args:
-        name: of the program.
-        description: for its help.
-        title: of the plot.
-        run_all: trains by the command line, once with each of several numbers of processes.
+        name: the name of the program.
+        description: the text for its help.
+        title: the title of the plot.
+        run_all: trains with the parsed arguments, once for each of several numbers of processes.
 
     Returns:
-        The exit code: 0 if each run reached the accuracy that is wanted.
+        The exit code: 0 if each run reached the accuracy WANTED.
     """
     arguments = _parse_arguments(name, description)
     try:

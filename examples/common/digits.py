@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import shmtensor as st
 
-TEST_IMAGES = 360  # of 1,797; the other 1,437 are trained on
+TEST_IMAGES = 360  # of 1,797; the other 1,437 are for training
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Images (n, 1, 8, 8), float32 from 0 to 1, and which digits they show (n,), int64."""
+    """Images (n, 1, 8, 8), float32 from 0 to 1, and their digits (n,), int64."""
 
     images: st.Tensor
     labels: st.Tensor
@@ -26,7 +26,7 @@ class Digits:
         return self
 
     def batch(self, step: int, size: int, seed: int) -> tuple[st.Tensor, st.Tensor]:
-        """The images and labels of a step. Each image comes once in an epoch, whichever processes make its steps."""
+        """The images and labels of a step. Each image occurs once in an epoch, whichever processes make its steps."""
         epoch, number = divmod(step, len(self) // size)
         order = st.randperm(len(self), generator=st.Generator().manual_seed(1_000_003 * seed + epoch))
         rows = order[number * size : (number + 1) * size]
@@ -34,7 +34,7 @@ class Digits:
 
 
 def load() -> tuple[Digits, Digits]:
-    """The digits to train on, and those to test with; the same in each call."""
+    """The digits for training and those for tests; the same in each call."""
     from sklearn.datasets import load_digits
 
     found = load_digits()

@@ -1,4 +1,4 @@
-"""gensim's Word2Vec, to compare with: threads of one process, code in C."""
+"""gensim's Word2Vec, for comparison: threads of one process, code in C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts of programs: this machine, groups on it, or network namespaces of it, which are like machines to programs."""
+"""Hosts of programs: this machine, groups on it, or network namespaces, which programs see as separate machines."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from shmtensor.channel import keys
 
 from .workers import ignoring_interrupts
 
-PORT = 7000  # of the first channel of a host that has a network of its own
+PORT = 7000  # of the first channel of a host with a network of its own
 ENDING = 15.0  # seconds that the other processes of a namespace may take to end
 OWN_PIDS = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 
 
 class HostsError(Exception):
-    """The hosts cannot be made here."""
+    """The hosts cannot be created here."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """Where a program runs, and at which address others reach it."""
+    """A place where a program runs, and the address at which others reach it."""
 
     address: str
     first_port: int
@@ -39,11 +39,11 @@ class Host:
     keys: Path | None = None
 
     def url(self, number: int = 0) -> str:
-        """Of the channel with this number."""
+        """The address of the channel with this number."""
         return f"tcp://{self.address}:{self.first_port + number}"
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program of Python. Ctrl-C in the terminal does nothing to it: who starts it ends it."""
+        """Start a Python program. Ctrl-C in the terminal does not reach it: the caller ends it."""
         more = () if self.keys is None else ("--keys", str(self.keys))
         command = [*self.prefix, sys.executable, *arguments, *more]
         with ignoring_interrupts():
@@ -75,17 +75,17 @@ def in_groups(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
 def in_namespaces(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
     """Each program has a network, a group and keys of its own; the networks are joined by a bridge.
 
-    Where `unshare` may make them, each has its own processes and mounts as well, as in a container: once its program
-    has ended, nothing of it runs.
+    If `unshare` may create them, each also has its own PID and mount namespaces, as in a container: once its program
+    has ended, no process of it runs.
 
     Raises:
-        HostsError: this process may not make namespaces, or a program for it is missing.
+        HostsError: this process may not create namespaces, or a program that is needed is missing.
     """
     if os.geteuid() != 0 or shutil.which("ip") is None:
         raise HostsError("--namespaces needs root, and the program `ip` (package iproute2)")
     separate = OWN_PIDS if can_run(*OWN_PIDS, "true") else ()
     with ExitStack() as stack:
-        # Not in a user's directory: names of sockets are short.
+        # Not in a user's directory, since the paths of sockets must be short.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shmt-", dir="/tmp")))
         keys.make_all(folder, names)
         bridge = f"shmt{os.getpid()}"
@@ -107,7 +107,7 @@ def in_namespaces(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody uses at the moment."""
+    """The first of `count` consecutive ports that are unused at present."""
     while True:
         with ExitStack() as stack, suppress(OSError, OverflowError):
             first = 0
@@ -120,7 +120,7 @@ def free_ports(count: int) -> int:
 
 @contextmanager
 def network(name: str) -> Iterator[None]:
-    """A network namespace. At the end, managers and links in it end first: they follow their programs."""
+    """A network namespace. At the end, wait for its managers and links, which end after their programs."""
     ip("netns", "add", name)
     try:
         yield
@@ -143,7 +143,7 @@ def can_run(*command: str) -> bool:
 
 
 def name_of(code: int) -> str:
-    """What became of a program, by its exit code; `unshare` and shells add 128 to the number of a signal."""
+    """How a program ended, by its exit code; `unshare` and shells add 128 to the number of a signal."""
     number = -code if code < 0 else code - 128
     with suppress(ValueError):
         return f"got {signal.Signals(number).name}"

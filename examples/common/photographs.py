@@ -1,4 +1,4 @@
-"""Photographs that scikit-learn and matplotlib ship, as files of JPEG, and random crops of them."""
+"""Photographs that scikit-learn and matplotlib ship, as JPEG files, and random crops of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from PIL import Image
 from shmtensor.data import Dataset, SharedList, sample_generator
 
 PIXELS = 32  # of each side of a crop
-SIDES = (80.0, 120.0)  # how many pixels of the photograph these are cut from, at least and at most
-TESTED = 0.25  # part of each photograph, from the left, that tests are cut from; training sees the rest
-LIGHT = 0.4  # how much brighter, darker, of more or less contrast a crop to train on is, at most
+SIDES = (80.0, 120.0)  # side of the square in the photograph that a crop is scaled from, in pixels: least, most
+TESTED = 0.25  # part of each photograph, from the left, for test crops; training uses the rest
+LIGHT = 0.4  # largest relative change of brightness and contrast of a training crop
 
 
 def files() -> dict[str, bytes]:
@@ -32,9 +32,9 @@ def decoded(file: bytes) -> Image.Image:
 
 
 class Crops(Dataset[tuple[NDArray[np.uint8], int]]):
-    """Crops (32, 32, 3) uint8 to train on, others in each epoch, and the number of the photograph that each is of.
+    """Training crops, (32, 32, 3) uint8, different in each epoch, and the number of the photograph of each.
 
-    For each crop a whole photograph is decoded, as it is where each sample has a file of its own.
+    A whole photograph is decoded for each crop, as if each sample had a file of its own.
     """
 
     def __init__(self, photographs: Iterable[bytes], length: int) -> None:
@@ -53,12 +53,12 @@ class Crops(Dataset[tuple[NDArray[np.uint8], int]]):
         return np.clip(np.asarray(crop) * contrast + brightness, 0, 255).astype(np.uint8), label
 
     def random(self, index: int) -> np.random.Generator:
-        """The generator of a sample: of the loader's seed, the epoch and the index, whichever process loads it."""
+        """The generator of a sample, from the loader's seed, the epoch and the index, whichever process loads it."""
         return sample_generator()
 
 
 def crops_to_test(photographs: Iterable[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Crops (length, 32, 32, 3) of the parts that training does not see, always the same, and their labels."""
+    """Crops (length, 32, 32, 3) of the parts that are not used for training, always the same, and their labels."""
     images, random = [decoded(file) for file in photographs], np.random.default_rng(0)
     labels = np.arange(length) % len(images)
     crops = [np.asarray(cut(images[label], 0, TESTED * images[label].width, random)) for label in labels]

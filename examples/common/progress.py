@@ -1,4 +1,4 @@
-"""A bar of the steps that processes take together, with their mean loss of late."""
+"""A progress bar of the steps that processes take together, with their recent mean loss."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shmtensor.hogwild import Counter, Metrics
 
 
 class Progress:
-    """A tqdm bar on standard error; nothing if that is not a terminal. Use it in `with`.
+    """A tqdm bar on standard error; not shown if that is not a terminal. A context manager.
 
     Args:
-        label: what is said before the bar.
-        counter: of the steps.
-        steps: where it ends.
-        metrics: of all processes, with one that is called "loss".
+        label: the text before the bar.
+        counter: counts the steps.
+        steps: the total number of steps.
+        metrics: the metrics of all processes, including "loss".
     """
 
     def __init__(self, label: str, counter: Counter, steps: int, metrics: Metrics) -> None:
@@ -27,7 +27,7 @@ class Progress:
         self._loss = ""
 
     def show(self, **more: Any) -> None:
-        """Show how far the steps have come, and some more values. Does so some times a second, however often called."""
+        """Show the number of steps and some more values. Updates a few times a second, however often it is called."""
         if not self._bar.update(min(self._counter.value, self._bar.total) - self._bar.n):
             return
         now = self._metrics.totals()

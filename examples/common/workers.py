@@ -1,7 +1,7 @@
-"""Processes that train together. One that is killed is replaced, and training goes on.
+"""Processes that train together. One that is killed is replaced, and training continues.
 
-What they train lies in shared memory, and that is the group's, not a process's: parameters, the state of the optimizer
-and the counter of steps are there for the process that takes the dead one's place.
+The training state lies in shared memory, which does not belong to a single process: the process that replaces a dead
+one finds the parameters, the state of the optimizer and the step counter there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import shmtensor.multiprocessing as mp
 from shmtensor import hogwild
 from shmtensor.hogwild import Counter
 
-MOST_REPLACED = 100  # where so many are killed, something else is wrong
+MOST_REPLACED = 100  # if more are killed, something else is wrong
 TICK = 0.02  # seconds between two calls of `watch`
 
 
@@ -33,13 +33,13 @@ class Outcome:
 
 
 class Gate:
-    """Where processes wait for each other before they begin: starting them takes longer than some of them train."""
+    """A gate at which processes wait for each other before they begin, since starting may take longer than training."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
         self.arrived = Counter()
         self.open = mp.Event()
-        self.ended = st.zeros(processes, dtype=st.float64, shared=True)  # when each process did
+        self.ended = st.zeros(processes, dtype=st.float64, shared=True)  # the time when each process ended
 
     def open_when_all_are_there(self) -> bool:
         if self.arrived.value >= self.processes:
@@ -55,16 +55,16 @@ def run_together(
     start_method: str,
     watch: Callable[[float], None],
 ) -> Outcome:
-    """Call `train(rank, *args)` in so many processes, with one BLAS thread each, until all have returned.
+    """Call `train(rank, *args)` in `processes` processes, with one BLAS thread each. Blocks until all have returned.
 
-    `watch(seconds since the start)` is called here meanwhile, many times a second. An exception in a process ends all.
+    Meanwhile, `watch(seconds since the start)` is called here many times a second. An exception in a process ends all.
     """
     gate = Gate(processes)
     workers: dict[int, mp.ProcessContext] = {}
     start, replaced = 0.0, 0
 
     def employ(rank: int) -> int:
-        with ignoring_interrupts():  # a terminal sends Ctrl-C to all; it is this process that ends the others
+        with ignoring_interrupts():  # a terminal sends Ctrl-C to all processes; this one ends the others
             workers[rank] = hogwild.run(
                 through_gate, (rank, gate, train, args), 1, start_method=start_method, join=False
             )
@@ -92,7 +92,7 @@ def run_together(
 
 
 def through_gate(_: int, rank: int, gate: Gate, train: Callable[..., None], args: tuple[Any, ...]) -> None:
-    """What each process runs."""
+    """The function that each process runs."""
     gate.arrived.add()
     gate.open.wait()
     train(rank, *args)
@@ -100,7 +100,7 @@ def through_gate(_: int, rank: int, gate: Gate, train: Callable[..., None], args
 
 
 def end(workers: dict[int, mp.ProcessContext]) -> None:
-    """Nothing is lost when they are killed: what they share stays as it is."""
+    """Kill the processes. Nothing is lost: the shared state stays as it is."""
     with ignoring_interrupts():
         for worker in workers.values():
             for process in worker.processes:
@@ -114,7 +114,7 @@ def tell(line: str) -> None:
 
 @contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Ctrl-C does nothing to this process now, and never to processes that are started in here."""
+    """Within the block, Ctrl-C is ignored by this process; processes started in the block always ignore it."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
