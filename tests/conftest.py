@@ -1,4 +1,4 @@
-"""Every test session has a runtime directory of its own, and leaves nothing behind; fixtures that many files use."""
+"""A runtime directory for every test session, which must end empty, and fixtures that many files use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""memory_stats: what is counted as what."""
+"""memory_stats: which memory is counted, and under which name."""
 
 import gc
 import subprocess

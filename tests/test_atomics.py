@@ -1,4 +1,4 @@
-"""Atomic operations: what each does, that none is lost between processes, and that bad input touches nothing."""
+"""Atomic operations: the effect of each, no lost updates between processes, and no effect of bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples with clusters of Ray and Dask, run as a user runs them. Nothing of theirs is left afterwards."""
+"""The Ray and Dask cluster examples, run as a user runs them. They must leave nothing behind."""
 
 from __future__ import annotations
 

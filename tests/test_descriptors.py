@@ -1,4 +1,4 @@
-"""A user's own files under the numbers of descriptors that we kept: no operation touches them, on any side."""
+"""Files of the user under the numbers of lost descriptors: no operation touches them, on any side."""
 
 from __future__ import annotations
 

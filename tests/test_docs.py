@@ -1,4 +1,4 @@
-"""What the documents name is there: files behind links, tests in tables, targets of make."""
+"""Names in the documents exist: files behind links, tests in tables, targets of make."""
 
 import re
 from pathlib import Path

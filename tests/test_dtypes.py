@@ -1,4 +1,4 @@
-"""The table of element types, what is made from it, and what it refuses."""
+"""The table of element types, the objects generated from it, and refusals."""
 
 import ast
 import copy

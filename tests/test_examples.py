@@ -1,4 +1,4 @@
-"""The examples run as a user runs them: in processes of their own. Nothing of theirs is left afterwards."""
+"""The examples, run as a user runs them: in separate processes. They must leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the objects and functions of shmtensor.multiprocessing say of themselves: signatures, help, reprs."""
+"""Descriptions of the objects and functions of shmtensor.multiprocessing: signatures, help, reprs."""
 
 from __future__ import annotations
 

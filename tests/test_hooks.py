@@ -1,4 +1,4 @@
-"""Hooks into errors, and into allocations that fail."""
+"""Hooks for errors and for allocations that fail."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Imports point downward only, and importing costs only what is used."""
+"""Imports point downward only, and importing loads only what is used."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""A name that is not here: the error says the nearest name that is, and finding out that it is missing stays quick."""
+"""Missing names: the error suggests the nearest name, and finding that a name is missing stays fast."""
 
 from __future__ import annotations
 

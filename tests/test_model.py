@@ -1,4 +1,4 @@
-"""The models of native/model: sound as designed, broken without any one safeguard, and able to say so."""
+"""The models of native/model: sound as designed, broken without any one safeguard, and able to report it."""
 
 import subprocess
 import sys

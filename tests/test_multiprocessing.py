@@ -1,4 +1,4 @@
-"""The drop-in: standard names, and tensors that cross by handle."""
+"""The drop-in for multiprocessing: standard names, and tensors sent by handle."""
 
 from __future__ import annotations
 

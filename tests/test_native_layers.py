@@ -1,4 +1,4 @@
-"""The layers of native/ are its folders: includes point downward, and each file keeps to what its folder may use."""
+"""The layers of native/ are its folders: includes point downward, and files use only what their folder may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be done is refused with an error of ours that says what was asked, and changes nothing."""
+"""Impossible requests: refused with an error of ours that states the request, and without effects."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every Python snippet of README and the documents runs, as the program that a reader would make of it.
+"""Runs every Python snippet of README and the documents, as the program that a reader would make of it.
 
-A snippet that begins with an import, or with the name of its file, begins a program; one that does not continues the
-program before it on its page. What a page does not show stands in an invisible block of sybil's, which the next one
-continues (`<!--- invisible-code-block: python`); `<!--- skip: next "reason" -->` leaves a snippet out.
+A snippet that begins with an import, or with the name of its file, begins a program; any other continues the program
+before it on its page. Code that a page does not show is in an invisible block of sybil, which the next snippet
+continues (`<!--- invisible-code-block: python`). `<!--- skip: next "reason" -->` leaves a snippet out.
 """
 
 import importlib.util

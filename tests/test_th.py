@@ -1,4 +1,4 @@
-"""Every row of docs/th.md is true: its names are there, and so are its tests."""
+"""Every row of docs/th.md is true: its names exist, and so do its tests."""
 
 import ast
 import builtins

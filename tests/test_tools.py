@@ -1,4 +1,4 @@
-"""The tools that make pages and check releases: what they must find, they find."""
+"""The tools that make pages and check releases find what they must find."""
 
 import importlib
 import sys

@@ -1,7 +1,7 @@
 """Every row of "Differences from torch" in docs/tensors.md is true: its expression, computed with both libraries.
 
-A row has an expression with `st`, what it is with shmtensor, what it is with torch, and the reason. A result is the
-text of it, without the library's name; `refused` is an exception, `refused: X` one of that class.
+A row has an expression with `st`, its result with shmtensor, its result with torch, and the reason. A result is given
+as text, without the name of the library; `refused` means an exception, `refused: X` an exception of class X.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names that programs for torch use: each is here, and means what it means in torch.
+"""Names that torch programs use: each exists here, with the same meaning as in torch.
 
-An expression is computed twice, with `torch` being torch and being shmtensor.
+An expression is computed twice, with the name `torch` bound to torch and to shmtensor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Programs for torch, as tutorials have them, run with shmtensor and do the same.
+"""Programs for torch, as in tutorials, run with shmtensor with the same results.
 
-The source of each file in `torch_programs/` says `import torch`; for shmtensor these lines are replaced, and nothing
-else. Results must have the same structure, types and sizes and the same numbers within a tolerance; what is printed
-must be the same text.
+The source of each file in `torch_programs/` has `import torch`; for shmtensor, only these lines are replaced. Results
+must have the same structure, types and sizes and the same numbers within a tolerance, and the printed text must be the
+same.
 """
 
 from __future__ import annotations

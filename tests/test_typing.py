@@ -1,4 +1,4 @@
-"""What type checkers know of shmtensor, mypy and pyright alike: every name and no other, and what factories give.
+"""Type information, with mypy and pyright: every public name and no other, and the types that factories return.
 
 The types of all public names are complete, and the examples are programs with checked types.
 """

@@ -1,12 +1,12 @@
 """Builds the documentation site from the documents, the docstrings and the code.
 
 python tools/build_site.py build/site           build it into build/site/html; a warning of Sphinx is an error
-python tools/build_site.py build/site --links   ask each address of another site as well whether it is there
+python tools/build_site.py build/site --links   also check the links to other sites
 
-The sources are put together in build/site/sources: the documents of docs/, the other documents of the repository as
-pages beside them (PAGES), and what is made from the code: the list of errors (tools/error_messages.py), that of modules
-(tools/modules.py) and the API reference (tools/reference.py). Links between documents are changed to lead to these
-pages; files of the repository that documents name are copied, to be read there.
+The sources are collected in build/site/sources: the documents of docs/, the other documents of the repository as pages
+beside them (PAGES), and pages generated from the code: the list of errors (tools/error_messages.py), the list of
+modules (tools/modules.py) and the API reference (tools/reference.py). Links between documents are changed to lead to
+these pages. Files of the repository to which documents link are copied.
 """
 
 from __future__ import annotations

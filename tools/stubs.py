@@ -1,12 +1,12 @@
-"""Writes what type checkers and editors read of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
+"""Writes the type stubs of operations on tensors, from their rows (shmtensor/_tensor/dispatch.py).
 
 `_methods.pyi` has the methods, `functions.pyi` the functions of the namespace; the stubs of `linalg`, `random`,
-`special`, `nn.functional`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` what is
+`special`, `nn.functional`, `array_api` and `array_api.linalg` have those of these modules; `typed.pyi` has the classes
 generated from the table of element types (shmtensor/dtypes.py). `index.py` has the module of each name, which is
 imported when the name is used. The stub of `nn.modules` is made from its table of classes.
 
 python tools/stubs.py            print the methods
-python tools/stubs.py --write    write all; a test wants them as they would be written now
+python tools/stubs.py --write    write all files; a test checks that they are up to date
 """
 
 from __future__ import annotations

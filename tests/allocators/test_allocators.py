@@ -1,4 +1,4 @@
-"""Each allocator against the protocol, and what is its own."""
+"""Each allocator: the common protocol, and its own features."""
 
 import errno
 import gc

@@ -1,4 +1,4 @@
-"""`arange`, `linspace` and `full` with the standard's arguments, and memory that may be shared."""
+"""`arange`, `linspace` and `full` with the arguments of the standard, and memory that may be shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`expm1` and `tanh` of complex infinities, NaNs and zeros; elsewhere NumPy's."""
+"""`expm1` and `tanh` of complex infinities, NaNs and zeros; NumPy's values elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shmtensor.array_api`, element by element: values and types are NumPy's, wherever the standard says what they are."""
+"""Elementwise functions of `shmtensor.array_api`: NumPy's values and types where the standard defines them."""
 
 from __future__ import annotations
 

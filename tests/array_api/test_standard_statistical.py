@@ -1,4 +1,4 @@
-"""`shmtensor.array_api`, many elements: values and types are NumPy's, wherever the standard says what they are."""
+"""Statistical functions of `shmtensor.array_api`: NumPy's values and types where the standard defines them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`t` is the library that a test runs with: shmtensor and, where it is installed, torch, which confirms the test."""
+"""`t` is the library of a test: shmtensor and, if it is installed, torch, which confirms the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anomaly mode: where the operation was called whose gradient failed; NaN."""
+"""Anomaly mode: reports where the operation was called whose gradient failed, and NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of one's own, static ones beside torch."""
+"""Custom functions, compared with torch where they are static."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gradcheck and gradgradcheck find what is wrong, and only that."""
+"""gradcheck and gradgradcheck find wrong gradients, and accept right ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing stays of graphs: not of their tensors, nodes, gradients, hooks or contexts."""
+"""Graphs leave nothing behind: no tensors, nodes, gradients, hooks or contexts."""
 
 from __future__ import annotations
 

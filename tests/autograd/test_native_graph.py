@@ -1,4 +1,4 @@
-"""The program of native/tests that tries native/tensor/graph.cpp."""
+"""Runs the program of native/tests that tests native/tensor/graph.cpp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of elementwise operations where the function is not smooth, or its argument is special, beside torch."""
+"""Gradients of elementwise operations at points that are not smooth or special, beside torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of what the graph keeps, beside torch."""
+"""Hooks of saved tensors, beside torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several threads go backward at once; a process is forked while one does; errors and Ctrl-C in the midst of a pass."""
+"""Backward passes in several threads; forks during a pass; errors and Ctrl-C halfway through a pass."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""How fast a channel is between hosts, and what memory it takes: a model, checked against two network namespaces.
+"""A model of the speed of a channel between hosts and its memory, checked against two network namespaces.
 
     python tests/channel/channel_model.py               # the check; needs root
-    python tests/channel/channel_model.py --copy 1.5e9  # what follows for other networks
+    python tests/channel/channel_model.py --copy 1.5e9  # predictions for other networks
 
-Between two ends, messages of `size` bytes flow as fast as the slowest of these lets them:
+The rate of messages of `size` bytes between two ends is the smallest of these:
 
-    link            rate / size                        what the network carries
-    processes       copy / size                        what the link processes copy, one core at each end
+    link            rate / size                        capacity of the network
+    processes       copy / size                        copies of the link processes, one core at each end
     window          ahead / (round trip + size / rate) messages that may be unacknowledged, in one round trip
     TCP             tcp / (round trip * size)          bytes that the kernels keep for a connection
     demand          prefetch / (round trip + size / rate)   messages that a taker has asked for
 
-`ahead` is how many messages have begun within `window` bytes, at least one. A listening end has one link process and
-one link for all connected ends. In its memory are at most the messages of its queue, one that arrives from each end
-that puts, and for each end that takes those that it has not acknowledged. A connected end is the same with one end.
+`ahead` is the number of messages that begin within `window` bytes, at least one. A listening end has one link process
+and one link for all connected ends. Its memory contains at most the messages of its queue, one arriving message for
+each end that puts, and the unacknowledged messages for each end that takes. A connected end is the same with one end.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Two hosts with one channel, and kills and resets of everything: each message arrives once, in order for each sender.
+"""Two hosts with one channel, under kills and resets: each message arrives once, in order for each sender.
 
     python tests/channel/channel_storm.py [--kills 1000] [--resets 1000] [--seed 1] [--managers] [--namespaces]
 
-A host is a group of its own. On both hosts processes put and get on the same queue, are killed, and are replaced; so
+A host is a group of its own. On both hosts, processes put and get on the same queue, are killed, and are replaced; so
 are the link processes, their guards and, with --managers, the managers. A proxy between the hosts resets the
-connections. With --namespaces (root), each host has its own network, processes, mounts and /dev/shm, and what is
-between them loses, repeats, delays and reorders packets as well. Afterwards the logs are compared, and each host's
-memory with what it was before.
+connections. With --namespaces (root), each host has its own network, processes, mounts and /dev/shm, and the link
+between them also loses, repeats, delays and reorders packets. Afterwards, the logs are compared, and the memory of each
+host must be the same as before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two hosts, and kills and resets of everything: the short form of `make channel-storm`."""
+"""Two hosts under kills and resets of all parts: the short form of `make channel-storm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy that stands in for a bad network may cut a connection anywhere, and may not change what passes."""
+"""The proxy that stands in for a bad network: it may cut a connection anywhere, but must not change data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be sent and what was received, without connections; and frames that are not frames."""
+"""Sessions without connections: what may be sent and what was received; invalid frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers on the port, wrong keys, and ends that do not keep to the protocol."""
+"""Foreign connections to the port, wrong keys, and ends that violate the protocol."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where shmtensor.multiprocessing fails a test of the interpreter's on purpose; docs/compatibility.md lists the same.
+"""The tests of CPython that shmtensor.multiprocessing fails on purpose; docs/compatibility.md has the same list.
 
-Each test that an entry covers must fail: one that passes is out of date here, and fails the run.
+Each test that an entry covers must fail: if one passes, its entry is out of date, and the run fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tests of one start method and kind, in a process of their own: `job.py METHOD KIND JOURNAL`.
 
 The journal gets a line of JSON when a test starts and one when it has ended. A test that runs for longer than `BOUND`
-ends this process; started again with the same journal, it goes on with the tests that are not in there.
+ends this process. Started again with the same journal, it continues with the tests that are not in the journal.
 Children started by spawn or forkserver run this file as well, under another name than "__main__".
 """
 

@@ -2,11 +2,11 @@
 
     python tests/cpython/run.py [--methods fork spawn forkserver] [--kinds processes manager threads other]
 
-The tests are `test._test_multiprocessing` of the running interpreter. A copy of it, in a temporary directory, has what
-a user changes: `import multiprocessing` has become `import shmtensor.multiprocessing as multiprocessing`, in the
-programs that it starts as well. `from multiprocessing.X import Y` stays, as it may in a user's program.
+The tests are `test._test_multiprocessing` of the running interpreter. A copy in a temporary directory is changed as a
+user would change it: `import multiprocessing` becomes `import shmtensor.multiprocessing as multiprocessing`, also in
+the programs that it starts. `from multiprocessing.X import Y` stays, as it may in a user's program.
 
-What fails must stand in deviations.py, and what stands there must fail. Nor may a test leave a process behind.
+The failing tests must be exactly those listed in deviations.py, and no test may leave a process behind.
 """
 
 from __future__ import annotations

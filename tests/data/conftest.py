@@ -1,4 +1,4 @@
-"""Exceptions that tests have caught keep iterators, and so workers, until garbage is collected."""
+"""Collects garbage after tests: exceptions that they caught keep iterators, and so workers, alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collation: torch's, type by type, and of samples of unequal lengths."""
+"""Collation: compared with torch's, type by type, and of samples of unequal lengths."""
 
 import functools
 from collections import OrderedDict, UserDict, defaultdict, namedtuple

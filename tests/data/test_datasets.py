@@ -1,4 +1,4 @@
-"""Datasets: torch's samples and errors, and what the loader uses."""
+"""Datasets: the samples and errors of torch's, and the methods that the loader uses."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The first batch of a loader: the first sample tells the layout, and workers write the others into slots."""
+"""The first batch of a loader: the first sample determines the layout, and workers write the others into slots."""
 
 from __future__ import annotations
 

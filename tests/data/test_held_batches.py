@@ -1,4 +1,4 @@
-"""What counts the batches that a program holds."""
+"""The counter of the batches that a program holds."""
 
 import gc
 import sys

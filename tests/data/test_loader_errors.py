@@ -1,4 +1,4 @@
-"""What goes wrong in workers: the error says what, where and why, and the loader can be used again."""
+"""Errors in workers: the message says what, where and why, and the loader can be used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaders are made, and processes forked, while other threads compute and use queues: nobody hangs."""
+"""Loaders and forks while other threads compute and use queues: no process hangs."""
 
 from __future__ import annotations
 

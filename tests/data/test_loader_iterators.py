@@ -1,4 +1,4 @@
-"""Several iterators of a loader, in threads, forks and nested in one another; and what follows an error."""
+"""Several iterators of a loader, in threads, in forks and nested; and iterators after an error."""
 
 from __future__ import annotations
 

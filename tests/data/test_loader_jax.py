@@ -1,4 +1,4 @@
-"""output="jax": arrays of JAX over the memory of batches. In programs of their own: JAX warns of every fork."""
+"""output="jax": JAX arrays over the memory of batches. In separate programs, since JAX warns of every fork."""
 
 from __future__ import annotations
 

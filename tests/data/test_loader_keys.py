@@ -1,4 +1,4 @@
-"""Batch samplers may give keys of any kind: the dataset gets them as they are, with any number of workers."""
+"""Batch samplers with keys of any kind: the dataset gets them unchanged, with any number of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program gets of the tensors of a batch: converted in trees of any type, and without gradients."""
+"""The tensors of a batch that the program gets: converted in trees of any type, and without gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collate function returns arrives as it would through torch's loader; what samples are sent for is a copy."""
+"""Results of collate functions arrive as through torch's loader, and samples are sent as copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dataset has arrives in workers that are spawned: its arrays are copied once for all of them."""
+"""Datasets in spawned workers: their arrays are copied once for all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a loader: resumed at every batch, with another number of workers, the rest is the same."""
+"""The state of a loader: resumed at every batch, with another number of workers, the remaining batches are the same."""
 
 from __future__ import annotations
 

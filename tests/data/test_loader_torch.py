@@ -1,4 +1,4 @@
-"""The same as torch's DataLoader on the same datasets, case by case."""
+"""The loader compared with torch's DataLoader on the same datasets, case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning tries settings on the dataset and says what it found."""
+"""Tuning: tries settings on the dataset and reports what it found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers of samples: the same for the same seed, epoch and index, whoever loads them."""
+"""Random numbers of samples: the same for the same seed, epoch and index, in any process."""
 
 import pickle
 import random

@@ -1,4 +1,4 @@
-"""Layouts of samples: writing rows, and the tree of a batch, which is that of default_collate."""
+"""Layouts of samples: writing rows, and trees of batches equal to those of default_collate."""
 
 import pickle
 from collections import OrderedDict, defaultdict, namedtuple

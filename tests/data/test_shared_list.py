@@ -1,4 +1,4 @@
-"""SharedList: the objects, and one memory for all processes."""
+"""SharedList: its objects, and one memory for all processes."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Checkpoints: what training programs save, there and back, with the memory that tensors share; by torch, too."""
+"""Checkpoints: saving and loading, with the memory that tensors share; exchanged with torch, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that lie: each a clear error, nothing executed, no memory for what they claim."""
+"""Damaged checkpoints: each causes a clear error, without executing code or allocating what they claim."""
 
 from __future__ import annotations
 

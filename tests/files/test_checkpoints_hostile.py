@@ -1,4 +1,4 @@
-"""Small files of torch's format that ask for much, or for what files cannot have."""
+"""Small files of torch's format that claim huge sizes or impossible content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disk, memory and pipe files: byte for byte what TH writes, and what goes wrong said as it promises."""
+"""Disk, memory and pipe files: byte for byte the same as TH's, with the promised errors."""
 
 from __future__ import annotations
 

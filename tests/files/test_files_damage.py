@@ -1,4 +1,4 @@
-"""Files of tensors that lie: each a clear error, and no memory for what they claim."""
+"""Damaged files of tensors: each causes a clear error, without allocating what they claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors in files of NumPy and safetensors: there and back, by us and by others, in memory of every kind."""
+"""Tensors in files of NumPy and safetensors: exchanged with other libraries, in memory of every kind."""
 
 from __future__ import annotations
 

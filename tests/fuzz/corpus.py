@@ -1,4 +1,4 @@
-"""The seed corpus: a file for each input, in one archive, so that a change of the corpus is a change of one file."""
+"""The seed corpus: a file for each input, in one archive, so that a change of the corpus changes one file."""
 
 from __future__ import annotations
 

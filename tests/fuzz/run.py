@@ -1,9 +1,9 @@
-"""Fuzz the decoders under libFuzzer, then a live manager over real sockets; print what was run and what it left.
+"""Fuzz the decoders under libFuzzer, then a live manager over real sockets; print the runs and the resources left.
 
     python tests/fuzz/run.py --driver build/fuzz/driver --runs 1000000 --messages 100000
 
-The driver and the instrumented extension beside it are built by `make fuzz`. The seed corpus is corpus.zip; what
-the fuzzer finds goes to a directory of its own, and with --keep the smallest inputs that reach the same are merged in.
+`make fuzz` builds the driver and the instrumented extension beside it. The seed corpus is corpus.zip. New inputs go to
+a directory of their own; with --keep, the smallest ones that reach the same code are merged into the corpus.
 """
 
 from __future__ import annotations

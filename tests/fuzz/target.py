@@ -1,6 +1,6 @@
-"""What is fuzzed: the decoder of message bodies, and the walk over a ring whose memory somebody wrote over.
+"""The fuzz target: the decoder of message bodies, and the walk over a ring with overwritten memory.
 
-`Target.one` takes an input and raises nothing for whatever it is, or else there is a bug. The first byte chooses.
+`Target.one` takes an input, whose first byte selects the decoder. Any exception that it raises is a bug.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the fuzzer found (run.py), against the ordinary build; and a short round against a live manager."""
+"""The inputs that the fuzzer found (run.py), with the ordinary build; and a short round against a live manager."""
 
 from __future__ import annotations
 

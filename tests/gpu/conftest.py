@@ -1,4 +1,4 @@
-"""Tests of what is on a GPU run on the real one where there is one; else on a driver whose devices are host memory."""
+"""Tests of GPU features run on a real GPU if there is one, else on a driver whose devices are host memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines and deferred releases: what `put` marks, what `get` waits for, what is kept until streams have passed."""
+"""Timelines and deferred releases: the points of `put`, the waits of `get`, memory kept until streams have passed."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Pinned memory: what is registered, when that ends, what is not registered, and private pinned memory."""
+"""Pinned memory: what is registered and for how long, what is not, and private pinned memory."""
 
 import gc
 import os

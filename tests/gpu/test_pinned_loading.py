@@ -1,4 +1,4 @@
-"""Loaders with pinned memory: where batches lie, when their memory is used again, and what reaches a GPU ahead."""
+"""Loaders with pinned memory: the place of batches, the reuse of their memory, and copies ahead to a GPU."""
 
 import ctypes
 import gc

@@ -1,4 +1,4 @@
-"""Memory cgroups: whose limit counts, in either version of them, and a real one that is filled to its limit."""
+"""Memory cgroups: which limit applies, in versions 1 and 2, and a real cgroup that is filled to its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full file systems: a tiny /dev/shm under the strategy file_system, in a mount namespace of the test's own."""
+"""Full file systems: a tiny /dev/shm with the strategy file_system, in the test's own mount namespace."""
 
 from __future__ import annotations
 

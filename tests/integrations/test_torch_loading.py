@@ -1,4 +1,4 @@
-"""torch's DataLoader with our processes and memory, and datasets of our tensors."""
+"""torch's DataLoader with shmtensor's processes and memory, and with datasets of shmtensor tensors."""
 
 from __future__ import annotations
 

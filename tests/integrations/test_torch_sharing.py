@@ -1,4 +1,4 @@
-"""share_module, share_tensor_, conversions, and what torch itself does with tensors in our memory."""
+"""share_module, share_tensor_, conversions, and operations of torch itself on tensors in our memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broadcast: every reader sees every message, in order, whoever is slow, late or killed."""
+"""Broadcast: every reader gets every message in order, even if others are slow, late or killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of a broadcast has beside get: the newest message, figures, a descriptor, coroutines, iteration."""
+"""The other methods of a broadcast's reader: the newest message, statistics, a descriptor, coroutines, iteration."""
 
 from __future__ import annotations
 

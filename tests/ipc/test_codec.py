@@ -1,4 +1,4 @@
-"""The codec: plain values in, the same values out; what is not plain goes by pickle."""
+"""The codec: plain values are encoded and decoded; other values are pickled."""
 
 from __future__ import annotations
 

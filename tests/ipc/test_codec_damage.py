@@ -1,4 +1,4 @@
-"""Bodies that are cut off, damaged or forged: an error, and no more."""
+"""Truncated, damaged or forged bodies: each causes only an error."""
 
 from __future__ import annotations
 

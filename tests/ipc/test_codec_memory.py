@@ -1,4 +1,4 @@
-"""The codec and memory: tensors that alias, arrays that lie in blocks, nothing that stays."""
+"""The codec and memory: tensors that alias, arrays in blocks, and no leaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codec leaves to pickle: users' reducers, what cannot be pickled, values that change meanwhile."""
+"""Values that the codec leaves to pickle: user-defined reducers, unpicklable values, values that change meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipe: connections whose messages are those of the queues."""
+"""Pipe: connections with the same messages as queues."""
 
 from __future__ import annotations
 

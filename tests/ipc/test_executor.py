@@ -1,4 +1,4 @@
-"""concurrent.futures.ProcessPoolExecutor(mp_context=...): it reaches into our queues, and both must work."""
+"""concurrent.futures.ProcessPoolExecutor(mp_context=...): it uses internals of queues, which must work."""
 
 from __future__ import annotations
 

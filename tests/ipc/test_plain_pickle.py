@@ -1,4 +1,4 @@
-"""Plain pickle: by value unless the program says otherwise, then by handle; and libraries that pickle by themselves."""
+"""Plain pickle: by value, or by handle if the program asks for it; and libraries that pickle by themselves."""
 
 from __future__ import annotations
 

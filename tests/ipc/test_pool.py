@@ -1,4 +1,4 @@
-"""Pool: the standard interface, and every task done or its worker's death told."""
+"""Pool: the standard interface, and every task is done or the death of its worker reported."""
 
 from __future__ import annotations
 

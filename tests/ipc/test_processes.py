@@ -1,4 +1,4 @@
-"""Starting processes: no signal to a forked child is lost, whatever handler its parent has."""
+"""Starting processes: no signal to a forked child is lost, whichever handler its parent has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dead left undone in a queue, and messages inside, of memory that is gone when somebody comes upon it."""
+"""Queues with unfinished transfers of dead processes, and messages whose memory is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrives out of a queue: by handle, as a copy of one's own, as it was; or an error and nothing."""
+"""Messages from a queue arrive by handle, as a private copy or by value, or an error leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that wait on queues: threads, signals, and those who stop in the middle."""
+"""Blocking calls on queues: threads, signals, and processes that stop halfway."""
 
 from __future__ import annotations
 

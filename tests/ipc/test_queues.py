@@ -1,4 +1,4 @@
-"""The queues as the standard library has them: bounds, time-outs, closing, names, every start method."""
+"""The queues as in the standard library: bounds, timeouts, closing, names, every start method."""
 
 from __future__ import annotations
 

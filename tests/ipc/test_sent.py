@@ -1,4 +1,4 @@
-"""Queues, locks and broadcasts in messages: reply queues, tasks' arguments, and what a message holds."""
+"""Queues, locks and broadcasts in messages: reply queues, arguments of tasks, and what a message holds."""
 
 from __future__ import annotations
 

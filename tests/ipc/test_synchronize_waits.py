@@ -1,4 +1,4 @@
-"""Waits for locks and their like: Ctrl-C ends them, and they cost next to nothing."""
+"""Waits for locks and similar objects: Ctrl-C ends them, and they use almost no processor time."""
 
 from __future__ import annotations
 

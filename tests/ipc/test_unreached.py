@@ -1,4 +1,4 @@
-"""Queues that only messages in one another hold: they end, with all in them; what can be reached does not."""
+"""Queues held only by messages in one another: they end with their content, unless a process can reach them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The manager is killed at each line of its own code, once a run, under a client that does a bit of everything.
+"""Kills the manager at each line of its own code, once in each run, while a client uses all features.
 
     python tests/kills/manager_kills.py                 every line that the scenario reaches, in random order
     python tests/kills/manager_kills.py --most 30       no more than that many
     python tests/kills/manager_kills.py --at state.py:120 --nth 2
 
-So each line of the manager is a failpoint, and none has to be written into it. `sys.settrace` in each manager that is
-started counts the passages of one line; the first one to pass it for the nth time sends itself SIGKILL. The scenario
-ends 0 when all that a client was promised held, and nothing was left behind.
+So each line of the manager is a failpoint, without changes to its code. `sys.settrace` in each manager that is started
+counts the passages of one line; the first manager to pass it for the nth time sends itself SIGKILL. The scenario exits
+with 0 if all guarantees for clients held, and nothing was left behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A named store outlives the manager's SIGKILL though no process maps it, and leaves nothing behind in the end."""
+"""A named store outlives the SIGKILL of its manager although no process maps it, and is freed in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples of training, whose workers are killed at any time: others take their places, and the network is as good."""
+"""Training examples whose workers are killed at any time: others replace them, and the network is as good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager is killed, stopped, replaced, restarted: its clients go on, and whoever follows it knows what it knew."""
+"""The manager is killed, stopped, replaced, restarted: its clients continue, and the next one knows its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program with a DataLoader that is killed, interrupted or ends in the middle: nothing of it is left."""
+"""A program with a DataLoader that is killed, interrupted or ends halfway: it leaves nothing behind."""
 
 from __future__ import annotations
 

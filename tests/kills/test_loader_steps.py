@@ -1,4 +1,4 @@
-"""A DataLoader's worker that is killed, or stopped, at each step of its work on a batch."""
+"""A worker of a DataLoader that is killed or stopped at each step of its work on a batch."""
 
 from __future__ import annotations
 

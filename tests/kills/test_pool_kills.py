@@ -1,7 +1,7 @@
-"""Pool, killed at every line: workers wherever they are, and under the eyes of the pool's threads wherever those are.
+"""Pool with kills at every line: of its workers, and while its threads are at any of their lines.
 
-No hook in the pool: a trace function stops at the places, which are taken from the compiled module, so that a new line
-is one more place, and a new function has to be said whose it is. A place that no run reaches has to be named below.
+The pool has no hooks: a trace function stops at the places, which are read from the compiled module, so that a new line
+is a new place. Each function must be assigned to a thread or worker below, and each place that no run reaches be named.
 """
 
 from __future__ import annotations

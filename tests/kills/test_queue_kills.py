@@ -1,7 +1,7 @@
 """Random kills of producers and consumers on one queue, with checksums; `make kills` is the long version.
 
-Nothing arrives wrong or twice, at most the message in the hands of a killed consumer is lost, nobody hangs, and all
-memory comes back.
+No message arrives damaged or twice, at most the message that a killed consumer had taken is lost, no process hangs, and
+all memory is freed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each way to talk to a manager, and one that is killed between the request and the answer (docs/protocol.md)."""
+"""Each way to talk to a manager, with one that is killed between request and answer (docs/protocol.md)."""
 
 from __future__ import annotations
 

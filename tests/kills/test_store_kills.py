@@ -1,4 +1,4 @@
-"""A store under kills: of those who put and read, and of the manager. What was sealed stays, whole."""
+"""A store under kills of its writers, its readers and the manager: sealed objects stay, and are whole."""
 
 from __future__ import annotations
 

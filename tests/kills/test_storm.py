@@ -1,4 +1,4 @@
-"""A short storm passes its audit; and the audit can fail. `make storm` is the long version."""
+"""A short storm passes its audit, and the audit detects errors. `make storm` is the long version."""
 
 from __future__ import annotations
 

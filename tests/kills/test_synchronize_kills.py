@@ -1,4 +1,4 @@
-"""Locks, semaphores, conditions, events and barriers are held by no death, nor by who is stopped."""
+"""Locks, semaphores, conditions, events and barriers: dead or stopped processes do not block the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TH's and torch's names for LAPACK's routines: what they give, against formulas, NumPy and torch; as methods too."""
+"""TH's and torch's names for LAPACK's routines: results against formulas, NumPy and torch; as methods too."""
 
 from __future__ import annotations
 

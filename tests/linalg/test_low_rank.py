@@ -1,4 +1,4 @@
-"""svd_lowrank and pca_lowrank: the nearest matrix of a rank, and what they refuse."""
+"""svd_lowrank and pca_lowrank: the nearest matrix of a rank, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of decompositions, solutions, functions and norms of matrices, beside differences and at their edges."""
+"""Gradients of decompositions, solutions, functions and norms of matrices, beside differences, and in edge cases."""
 
 import math
 

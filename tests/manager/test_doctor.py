@@ -1,4 +1,4 @@
-"""`shmtensor-manager doctor`: what it finds in a tree of files that says so, and on this machine."""
+"""`shmtensor-manager doctor`: its findings in a prepared tree of files, and on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a manager are removed under it, by everyday means; there is never more than one group at an address."""
+"""The files of a running manager are removed by common means; there is never more than one group at an address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A manager gives its place to the next one: what only it had mapped is there afterwards."""
+"""A manager passes its role to the next one: segments that only it had mapped are still there afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile and broken peers of a live manager: it stays, serves the honest, and keeps nothing of what they did."""
+"""Hostile and broken peers of a live manager: it survives, serves the others, and keeps nothing of the peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager's state under any order of events: a machine that hypothesis drives (state.py has the invariants)."""
+"""The manager's state under any order of events: a hypothesis state machine (state.py has the invariants)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rings and named objects through a real manager: who keeps them, what their end and the dead give back."""
+"""Rings and named objects through a real manager: who keeps them, and what is freed at their end and by deaths."""
 
 from __future__ import annotations
 

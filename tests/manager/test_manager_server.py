@@ -1,4 +1,4 @@
-"""The real daemon, spoken to by hand: every reply, every refusal, every death."""
+"""The real daemon with hand-written messages: every reply, every refusal, every death."""
 
 from __future__ import annotations
 

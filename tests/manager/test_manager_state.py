@@ -1,4 +1,4 @@
-"""The manager's state: slots, deaths, orphans, names. A small stand-in for the metadata of a segment can be locked."""
+"""The manager's state: slots, deaths, orphans, names. A small stand-in for segment metadata can be locked."""
 
 from __future__ import annotations
 

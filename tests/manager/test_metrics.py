@@ -1,4 +1,4 @@
-"""`shmtensor-manager metrics`: what Prometheus and node_exporter get, from real managers with real clients."""
+"""`shmtensor-manager metrics`: the output for Prometheus and node_exporter, from real managers and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients in other PID, user and mount namespaces, as containers have them, on one manager."""
+"""Clients of one manager in other PID, user and mount namespaces, as in containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shmtensor-manager leaks`: old holds by process and line, and what was never received."""
+"""`shmtensor-manager leaks`: old holds by process and line, and messages that were never received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a headless browser: what it draws of a running group, and of a recording."""
+"""The page in a headless browser: its drawing of a running group, and of a recording."""
 
 from __future__ import annotations
 

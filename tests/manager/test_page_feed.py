@@ -1,4 +1,4 @@
-"""What the page shows of a group: the figures of LIST, block by block, without requests to the manager for them."""
+"""The page's data of a group: the figures of LIST, block by block, without requests to the manager for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of the page: what was shown is shown again, from any moment; damaged files are explained."""
+"""Recordings of the page: they replay the same frames, from any moment; damaged files are explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: what is encoded is decoded, and nothing else is."""
+"""Messages: decoding inverts encoding, and rejects everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager's binding of a ring: what it makes, what it refuses to take for one."""
+"""The manager's binding of a ring: making one, and refusing memory that is not one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of a group: what the manager's documents and /proc say, put together."""
+"""Snapshots of a group: the manager's documents combined with /proc."""
 
 from __future__ import annotations
 

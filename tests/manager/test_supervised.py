@@ -1,4 +1,4 @@
-"""A manager under a supervisor: the same process over restarts, what it tells the supervisor, what `status` says."""
+"""A manager under a supervisor: one process over restarts, its notifications, and the output of `status`."""
 
 from __future__ import annotations
 

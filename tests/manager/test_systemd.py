@@ -1,4 +1,4 @@
-"""The units for `systemctl --user`, under a systemd of the test's own where that can be had."""
+"""The units for `systemctl --user`, under the test's own systemd if one can be started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full-screen view of `shmtensor-manager top`, by Textual's own pilot."""
+"""The full-screen view of `shmtensor-manager top`, driven by Textual's pilot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers: what they hold, in which order, under which names."""
+"""Containers: their members, the order and the names."""
 
 from __future__ import annotations
 

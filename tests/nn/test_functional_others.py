@@ -1,4 +1,4 @@
-"""Normalization, embeddings, edges, other sizes and grids beside torch, and their refusals."""
+"""Normalization, embeddings, padding, interpolation and grids beside torch, and their refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First values of parameters: their distributions, gains and refusals."""
+"""Initial values of parameters: their distributions, gains and refusals."""
 
 from __future__ import annotations
 

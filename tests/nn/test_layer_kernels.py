@@ -1,4 +1,4 @@
-"""Kernels of convolutions, pooling, normalization and LSTM: beside the general way and torch; what they refuse."""
+"""Kernels of convolutions, pooling, normalization and LSTM: beside the general way and torch; refusals."""
 
 from __future__ import annotations
 

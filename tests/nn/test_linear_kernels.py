@@ -1,4 +1,4 @@
-"""Kernels of fully connected networks: biases, sums of rows, relu and the loss beside NumPy; what they refuse."""
+"""Kernels of fully connected networks: biases, sums of rows, relu and the loss beside NumPy; refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of native/tests that tries native/tensor/windows.cpp."""
+"""Runs the program of native/tests that tests native/tensor/windows.cpp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of modules: torch's load here, ours load there, and modules go to other processes."""
+"""Checkpoints of modules: exchanged with torch in both directions, and modules sent to other processes."""
 
 from __future__ import annotations
 

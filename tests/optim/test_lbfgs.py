@@ -1,4 +1,4 @@
-"""LBFGS follows the directions of torch's, with the same number of losses."""
+"""LBFGS follows torch's directions, with the same number of loss evaluations."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checkpoints of optimizers: torch's load here, ours load there, and training goes on as if it had not been stopped."""
+"""Checkpoints of optimizers: exchanged with torch in both directions; training resumes as if not stopped."""
 
 import numpy as np
 import optim_world

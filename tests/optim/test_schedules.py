@@ -1,4 +1,4 @@
-"""Every scheduler sets the rates of torch's, and its checkpoints have the same keys."""
+"""Every scheduler sets the same rates as torch's, and its checkpoints have the same keys."""
 
 import inspect
 import re

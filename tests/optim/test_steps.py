@@ -1,4 +1,4 @@
-"""Steps of every optimizer give torch's parameters and torch's state."""
+"""Steps of every optimizer give the same parameters and the same state as torch's."""
 
 import numpy as np
 import optim_world

@@ -1,4 +1,4 @@
-"""Averages of models are torch's."""
+"""Averages of models equal torch's."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Random counts: their moments, that a seed repeats them, and what is refused."""
+"""Random counts: their moments, repetition by a seed, and refusals."""
 
 from __future__ import annotations
 

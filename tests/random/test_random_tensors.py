@@ -1,4 +1,4 @@
-"""Tensors filled with random values: each element is what the next single call would give."""
+"""Tensors filled with random values: each element equals the next single call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What receivers may do with a tensor: everything, read it, or write to memory of their own."""
+"""The rights of receivers of a tensor: full access, read-only, or a private copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in storages: buffers, memory that exists, copies, conversions, swaps, files, finalizers."""
+"""The content of storages: buffers, existing memory, copies, conversions, swaps, files, finalizers."""
 
 import copy
 import gc

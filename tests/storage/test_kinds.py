@@ -1,4 +1,4 @@
-"""What a storage is, and others of its kind: type, device, bytes."""
+"""The properties of a storage: type, device, bytes; and conversions to other kinds."""
 
 import copy
 import gc

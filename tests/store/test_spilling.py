@@ -1,4 +1,4 @@
-"""Objects of a store that make room in files: what is spilled comes back, and a damaged file is its object's error."""
+"""Objects of a store that are spilled to files: they come back, and a damaged file causes an error for its object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store: objects by key, immutable, in shared memory; who reads one holds it, who is killed leaves nothing."""
+"""Store: objects by key, immutable, in shared memory; a reader holds its object, a killed process leaves nothing."""
 
 from __future__ import annotations
 

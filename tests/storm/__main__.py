@@ -1,4 +1,4 @@
-"""`make storm`: kill and stop the processes of real traffic, and audit that. Exit status 1: something is wrong."""
+"""`make storm`: kill and stop processes under real traffic, and audit the result. Exit status 1: an error was found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be so: at quiet points, when all are dead, and of the counts that were kept meanwhile."""
+"""The checks of a storm: at quiet points, when all are dead, and of the counts kept meanwhile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the processes note of themselves and the supervisor reads: numbers of 64 bits in a file that all have mapped.
+"""The notes of the processes, which the supervisor reads: 64-bit numbers in a file that all have mapped.
 
-Nothing here is of shmtensor, which it judges. Each row has one writer, a thread of a role; a process that is killed
-leaves its row as it was, and its replacement goes on with it. One store of an aligned number is one instruction.
+It uses nothing of shmtensor, which it judges. Each row has one writer, a thread of a role; a process that is killed
+leaves its row as it was, and its replacement continues it. A store of an aligned number is one instruction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages whose every byte follows from their number, so that whoever has one can tell whether it is right."""
+"""Messages whose every byte follows from their number, so that any process can check one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that play the roles: start, stop, kill, and start again."""
+"""The processes that play the roles: start, stop, kill, and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What still works while the owner of a lock is stopped: timeouts, and Ctrl-C in a wait without one."""
+"""What must work while the owner of a lock is stopped: timeouts, and Ctrl-C in a wait without one."""
 
 from __future__ import annotations
 

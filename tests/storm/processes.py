@@ -1,4 +1,4 @@
-"""What /proc says: children, who belongs to a storm, and what is left of one."""
+"""Information from /proc: children, the processes of a storm, and what is left of one."""
 
 from __future__ import annotations
 

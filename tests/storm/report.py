@@ -1,4 +1,4 @@
-"""The figures of a storm, for people: a table on the terminal, the same as Markdown in a file."""
+"""The figures of a storm: a table on the terminal, the same as Markdown in a file."""
 
 from __future__ import annotations
 

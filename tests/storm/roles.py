@@ -1,4 +1,4 @@
-"""What the processes do. Each role goes on until it is killed, or told to leave in the middle of anything."""
+"""The work of the processes. Each role continues until it is killed, or told to leave at any point."""
 
 from __future__ import annotations
 

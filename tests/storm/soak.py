@@ -1,4 +1,4 @@
-"""`make soak`: the traffic of the storm without kills, sampled every second and drawn. Exit status 1: it grows."""
+"""`make soak`: the traffic of the storm without kills, sampled every second and drawn. Exit status 1: memory grows."""
 
 from __future__ import annotations
 

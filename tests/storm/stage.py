@@ -1,4 +1,4 @@
-"""What all processes of a storm share, and where they note what must not be lost."""
+"""The objects that all processes of a storm share, and the notes that must not be lost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The schedule of a storm: whom, when, with which signal. Watches all waits; holds what all hold; is never killed.
+"""The schedule of a storm: process, time and signal of each kill. Checks all waits; holds all shared objects.
 
-What is done follows from the seed; what it hits depends on where everybody is just then.
+The actions follow from the seed; their effects depend on where the processes are at that moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors of as many axes as an array can have, wherever tensors can be; one axis more is refused in words."""
+"""Tensors with the largest number of axes, wherever tensors can be; one axis more is refused with a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on one side, replacing and finding what is no number, against NumPy's functions."""
+"""One-sided bounds, and replacing and finding NaN and infinities, against NumPy's functions."""
 
 from __future__ import annotations
 

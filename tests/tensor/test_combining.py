@@ -1,4 +1,4 @@
-"""Tensors from several, and edges around one, against NumPy and itertools."""
+"""Combining several tensors, and padding one, against NumPy and itertools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""conv2, xcorr2, conv3, xcorr3: as SciPy computes each plane, and TH's combinations of planes."""
+"""conv2, xcorr2, conv3, xcorr3: each plane as in SciPy, and TH's combinations of planes."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Tensors from nothing, from values and from others' memory."""
+"""Tensors from nothing, from values and from existing memory."""
 
 from __future__ import annotations
 

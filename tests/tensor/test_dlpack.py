@@ -1,4 +1,4 @@
-"""What goes out and what comes in over DLPack is the same memory, and what cannot be used is refused."""
+"""Export and import over DLPack keep the same memory, and what cannot be used is refused."""
 
 from __future__ import annotations
 

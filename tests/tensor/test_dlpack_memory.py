@@ -1,4 +1,4 @@
-"""Memory that crosses over DLPack lives as long as somebody has it; shared memory that comes back is known again."""
+"""Memory exchanged over DLPack lives as long as it is used; shared memory that comes back is recognised."""
 
 from __future__ import annotations
 

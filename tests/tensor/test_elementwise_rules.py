@@ -1,4 +1,4 @@
-"""Gradients of elementwise operations, and of what converts, integrates and combines tensors, against differences."""
+"""Gradients of elementwise operations, conversions, integrals and combinations, against differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of what changes shapes, divides, joins, selects, sorts, and writes at places, beside differences."""
+"""Gradients of reshaping, splitting, joining, selecting, sorting and scattering, beside differences."""
 
 import numpy as np
 import pytest

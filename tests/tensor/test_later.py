@@ -1,4 +1,4 @@
-"""Modules of operations are imported when one of their names is used for the first time."""
+"""Modules of operations are imported at the first use of one of their names."""
 
 from __future__ import annotations
 

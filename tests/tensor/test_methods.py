@@ -1,4 +1,4 @@
-"""What is a method alone: set_, resize_, indexing, conversions, functions of three tensors."""
+"""Operations that are only methods: set_, resize_, indexing, conversions, functions of three tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors print as torch's do, and say in addition where shared memory is."""
+"""Tensors print as torch's do, and also show where shared memory is."""
 
 from __future__ import annotations
 

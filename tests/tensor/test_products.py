@@ -1,4 +1,4 @@
-"""Products of vectors and matrices against NumPy and torch: what they give, where it goes, what they refuse."""
+"""Products of vectors and matrices against NumPy and torch: results, `out=`, and refusals."""
 
 from __future__ import annotations
 

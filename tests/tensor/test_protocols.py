@@ -1,4 +1,4 @@
-"""NumPy's and the array API's protocols: ufuncs and functions take tensors and give tensors."""
+"""NumPy's and the array API's protocols: ufuncs and functions take and return tensors."""
 
 from __future__ import annotations
 

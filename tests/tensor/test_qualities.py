@@ -1,4 +1,4 @@
-"""What a tensor is: device, type, kind, size; whether two are alike."""
+"""Properties of a tensor: device, type, kind, size; and whether two are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of reductions, running sums, distances and transforms, beside differences and at their edges."""
+"""Gradients of reductions, cumulative sums, distances and transforms, beside differences, and in edge cases."""
 
 import math
 

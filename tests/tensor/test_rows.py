@@ -1,4 +1,4 @@
-"""One row for each operation: what is made from it is there, and arrays are wrapped nowhere else."""
+"""One row for each operation: everything that is generated from it exists, and arrays are wrapped nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing with indices, several values for one place, and into views of copies, against plain loops and NumPy."""
+"""Writing with indices, with repeated indices, and into views of copies, against plain loops and NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other shapes: views write through, share the storage, follow it and travel; copies have memory of their own."""
+"""Reshaping: views write through, share the storage, follow it and can be sent; copies have their own memory."""
 
 from __future__ import annotations
 

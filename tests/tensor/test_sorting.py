@@ -1,4 +1,4 @@
-"""Values in order: against NumPy and torch, with ties and NaN, on every layout."""
+"""Sorting: against NumPy and torch, with ties and NaN, on every layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stft and istft: against torch, against each other, and what they refuse."""
+"""stft and istft: against torch, against each other, and refusals."""
 
 from __future__ import annotations
 

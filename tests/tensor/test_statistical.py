@@ -1,4 +1,4 @@
-"""What many elements come to, against NumPy in torch's types, and torch; each layout, `dim`, `keepdim`, `out=`."""
+"""Reductions, against NumPy in torch's types, and torch; each layout, `dim`, `keepdim`, `out=`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors: making, viewing, computing, sharing, by value."""
+"""Tensors: creation, views, arithmetic, sharing, and sending by value."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""What TH's tensors do beyond NumPy's and torch's arrays: see docs/th.md."""
+"""Features of TH's tensors beyond NumPy's and torch's arrays: see docs/th.md."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Beside torch in one process: memory crosses both ways without a copy, and torch's own sharing is left alone."""
+"""Beside torch in one process: memory is exchanged without a copy, and torch's own sharing is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments by torch's names: a call by names gives what the call by position gives."""
+"""Arguments by torch's names: a call by keyword gives the same result as a call by position."""
 
 from __future__ import annotations
 

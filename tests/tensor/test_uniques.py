@@ -1,4 +1,4 @@
-"""Different values and runs of equal ones, against NumPy and plain Python."""
+"""Unique values and runs of equal ones, against NumPy and plain Python."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""torch's database of operations as the judge of ours: `make torch-ops`."""
+"""Judges shmtensor's operations by torch's database of operations: `make torch-ops`."""

@@ -1,8 +1,8 @@
 """Compare shmtensor with torch on the samples of torch's database of operations (`op_db`).
 
-Run as `python -m torch_ops` in an environment with torch. With `--grad` gradients are compared
-instead. Prints what is present and agrees, and fails if an entry that `differences.toml` (`gradients.toml`) does not
-name disagrees, or one that it names agrees.
+Run as `python -m torch_ops` in an environment with torch. With `--grad`, gradients are compared instead. Prints which
+operations are present and agree. Fails if an entry disagrees that `differences.toml` (`gradients.toml`) does not name,
+or if an entry agrees that it names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random results: what can be said of them when the generators differ."""
+"""Random results: the properties that hold although the generators differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More of an operation than its values: its method, in-place method, `out=`, and whether the result is a view."""
+"""Other forms of an operation: its method, in-place method, `out=`, and whether the result is a view."""
 
 from __future__ import annotations
 

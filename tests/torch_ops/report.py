@@ -1,4 +1,4 @@
-"""What `python -m torch_ops` prints, and the reasons for differences that it knows."""
+"""The output of `python -m torch_ops`, and its known reasons for differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge sees differences: each kind of them, once."""
+"""The judge detects each kind of difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of pairs of letters, the probabilities that follow from them, and words that are drawn by them."""
+"""Counts of letter pairs, the probabilities that follow from them, and words drawn from these."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A checkpoint is written and read: a dictionary of tensors, with numbers and lists beside them."""
+"""A checkpoint is written and read: a dictionary of tensors, numbers and lists."""
 
 import os
 import tempfile

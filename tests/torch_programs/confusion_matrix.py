@@ -1,4 +1,4 @@
-"""One-hot vectors, a matrix of confusion, and what is computed from it."""
+"""One-hot vectors, a confusion matrix, and figures computed from it."""
 
 import torch
 

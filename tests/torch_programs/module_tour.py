@@ -1,4 +1,4 @@
-"""What programs do with modules besides training: hooks, members, freezing, copies, states."""
+"""Uses of modules besides training: hooks, members, freezing, copies, states."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What a GPU refuses: clear errors, and nothing is lost."""
+"""Refusals of the GPU driver: clear errors, and nothing is lost."""
 
 import gpu_world
 import pytest

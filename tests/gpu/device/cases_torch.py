@@ -1,4 +1,4 @@
-"""torch tensors in our memory of a GPU. On the stand-in, whose devices are host memory, torch has them on the CPU."""
+"""torch tensors in shmtensor's memory of a GPU. On the stand-in with host memory, torch has them on the CPU."""
 
 import gpu_world
 import pytest
