@@ -1,7 +1,7 @@
 """Two network namespaces joined by a link that loses, delays, repeats and reorders packets, and cuts connections.
 
-What `tc netem` does, in a program: the link reads the packets of two TUN devices, one in each namespace. So it needs no
-module of the kernel, and it can cut connections as a firewall does that has lost its state.
+It does the work of `tc netem` in a program: the link reads the packets of two TUN devices, one in each namespace. So it
+needs no kernel module, and it can cut connections like a firewall that has lost its state.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OWN_PIDS: Final = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--m
 OWN_MEMORY: Final = ("sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && "$@"; exit $?', "sh")
 _PACKET: Final = 65536
 _QUEUE_SECONDS: Final = 0.2
-"""A slow link drops what would wait for longer."""
+"""A slow link drops packets that would wait for longer."""
 
 
 def unavailable() -> str:
-    """Why there can be no such network here; empty: there can."""
+    """Why there can be no such network here; empty if there can."""
     if os.geteuid() != 0:
         return "namespaces need root"
     missing = [program for program in ("ip", "nsenter", "unshare") if shutil.which(program) is None]
@@ -49,7 +49,7 @@ def unavailable() -> str:
 
 @dataclass
 class Weather:
-    """What the link does to packets."""
+    """The effects of the link on packets."""
 
     loss: float = 0.0
     """Share of packets that are lost."""
@@ -58,7 +58,7 @@ class Weather:
     delay: float = 0.0
     """Seconds that each packet takes."""
     jitter: float = 0.0
-    """Seconds that a packet may take besides, at random: later ones overtake it."""
+    """Seconds of random additional delay: later packets may overtake."""
     rate: float = 0.0
     """Bytes per second in each direction; 0: unbounded."""
 
@@ -74,7 +74,7 @@ class BadNetwork:
         self._namespaces: list[int] = []
         self._devices: list[int] = []
         self._connections: dict[tuple[Any, ...], int] = {}
-        """Those that are open, each with the bytes that it has sent."""
+        """The open connections, each with the bytes that it has sent."""
         self._cut: set[tuple[Any, ...]] = set()
         self._waiting: list[tuple[float, int, int, bytes]] = []
         self._free_at = [0.0, 0.0]
@@ -82,7 +82,7 @@ class BadNetwork:
         self._lock = threading.Lock()
         self._closed = False
         for number in range(2):
-            maker = threading.Thread(target=self._make, args=(number,))  # a namespace is that of a thread
+            maker = threading.Thread(target=self._make, args=(number,))  # a namespace belongs to a thread
             maker.start()
             maker.join()
         if len(self._namespaces) < 2:
@@ -105,12 +105,12 @@ class BadNetwork:
         self._namespaces.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def prefix(self, number: int) -> list[str]:
-        """What to put before a command: it runs in this network, with processes, mounts and /dev/shm of its own."""
+        """The prefix of a command that runs in this network, with its own processes, mounts and /dev/shm."""
         network = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{self._namespaces[number]}"]
         return [*network, *OWN_PIDS, *OWN_MEMORY]
 
     def reset(self, sent: int = 0) -> int:
-        """Cut the TCP connections that have sent so many bytes; who uses one is told by a reset. Returns how many."""
+        """Cut the TCP connections that have sent this many bytes; the ends get a reset. Returns how many."""
         with self._lock:
             found = [connection for connection, nbytes in self._connections.items() if nbytes >= sent]
             for connection in found:
@@ -120,7 +120,7 @@ class BadNetwork:
         return len(found)
 
     def close(self) -> None:
-        """Take the network down. What is in it must have ended."""
+        """Take the network down. All processes in it must have ended."""
         self._closed = True
         if len(self._namespaces) == 2:
             self._thread.join(5)
@@ -147,7 +147,7 @@ class BadNetwork:
             self.passed += 1
 
     def _take(self, source: int, packet: bytes) -> None:
-        """Decide what becomes of a packet that one side has sent."""
+        """Forward, lose, repeat or delay a packet that one side has sent."""
         if packet[0] >> 4 != 4 or self._is_cut(source, packet):
             return
         weather, chance = self.weather, self._chance.random
@@ -194,7 +194,7 @@ class BadNetwork:
 
 
 def _reset_for(packet: bytes, at: int, ports: tuple[int, int]) -> bytes:
-    """Return the reset that the receiver of a packet would send: with the number that its sender waits for."""
+    """Return the reset that the receiver of a packet would send, with the sequence number that its sender expects."""
     source, target = packet[12:16], packet[16:20]
     (expected,) = struct.unpack_from("!I", packet, at + 8)
     tcp = struct.pack("!HHIIBBHHH", ports[1], ports[0], expected, 0, 5 << 4, RST, 0, 0, 0)

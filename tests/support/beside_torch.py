@@ -1,4 +1,4 @@
-"""Comparing what a program computes with torch and with shmtensor."""
+"""Comparing the results of a program with torch and with shmtensor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """A result in terms of neither library: tensors as (type, sizes, array), types and devices as their names.
+    """A result without objects of either library: tensors as (type, sizes, array), types and devices as their names.
 
-    Structure is kept: lists, tuples and dictionaries stay what they are; a named result becomes a tuple.
+    The structure is kept: lists, tuples and dictionaries remain; a named result becomes a tuple.
     """
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
@@ -33,7 +33,7 @@ def plain(value: Any) -> Any:
 
 
 def require_alike(ours: Any, theirs: Any, where: str = "the result", tolerance: float = 2e-4) -> None:
-    """Compare two plain results: structure, types and sizes exactly, numbers as near as float32 is. AssertionError."""
+    """Assert that two plain results agree: structure, types and sizes exactly, numbers to float32 precision."""
     if isinstance(ours, np.ndarray | np.generic):
         assert np.shape(ours) == np.shape(theirs) and ours.dtype == theirs.dtype, where
         if ours.dtype.kind in "fc":

@@ -1,4 +1,4 @@
-"""What the tests of broadcasts share: children that end, readers that are read out, blocks that are left."""
+"""Helpers for tests of broadcasts: children that end, emptying readers, counting live blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kill(process: Any) -> None:
 
 
 def rest(reader: Any) -> list[Any]:
-    """What is there to be read just now."""
+    """The messages that can be read at present."""
     found = []
     while True:
         try:
@@ -37,8 +37,8 @@ def rest(reader: Any) -> list[Any]:
 
 
 def live_blocks() -> int:
-    """In arenas, once the dead hold nothing any more."""
+    """Live blocks in arenas, once the dead have been reclaimed."""
     gc.collect()
-    client.default().allocate(64)  # does what was put off: releases, while the manager looked at the segment for long
+    client.default().allocate(64)  # performs deferred releases, which found the metadata locked by the manager
     until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reclaimed")
     return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])

@@ -1,4 +1,4 @@
-"""Programs of another group, as on another machine, for tests of channels.
+"""Programs in another group, as on another machine, for tests of channels.
 
 `python channel_world.py FUNCTION ARGUMENTS` runs one of `PROGRAMS`, which reads and writes JSON lines.
 """
@@ -62,7 +62,7 @@ class Elsewhere:
         self.end()
 
     def abandon(self) -> None:
-        """End it, whatever became of it."""
+        """End the program, whatever its state."""
         if self.process.poll() is None:
             self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -115,7 +115,7 @@ def heard() -> Iterator[Any]:
 
 
 def sums(value: Any) -> Any:
-    """What a message is, for the other side to compare."""
+    """A description of a message, for the other side to compare."""
     import numpy as np
 
     if isinstance(value, dict):
@@ -129,7 +129,7 @@ def sums(value: Any) -> Any:
 
 
 def command(address: str, options: dict[str, Any]) -> None:
-    """Connect, and do what is asked: ["put", value], ["get"], ..."""
+    """Connect, and execute commands: ["put", value], ["get"], ..."""
     from shmtensor import channel
     from shmtensor.channel import opening
 
@@ -167,7 +167,7 @@ def produce(address: str, messages: int, options: dict[str, Any]) -> None:
 
 
 def read(address: str, options: dict[str, Any]) -> None:
-    """Read from a broadcast: each line asks for so many messages."""
+    """Read from a broadcast: each line is a number of messages to read."""
     from shmtensor import channel
 
     topic = channel.connect(address, broadcast=True, **options)

@@ -1,4 +1,4 @@
-"""Values for the codec's tests, the trip there, what tells that they arrived, and that nothing is kept."""
+"""Helpers for tests of the codec: values, encoding and decoding them, comparing them, and checking for leaks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_flight() -> int:
 
 
 def nothing_is_kept() -> Iterator[None]:
-    """Blocks, or messages under way, once a test is over: for each file about the codec to make its fixture of."""
+    """Checks that no blocks or messages under way are left after a test; codec test files make a fixture of it."""
     before = held()
     yield
     until(lambda: held() <= before, f"at most {before} blocks held, as before the test")
@@ -50,7 +50,7 @@ def kind(value: Any) -> str:
 
 
 def there(value: Any, kind: int | None = None) -> Any:
-    """The value as another process would get it, but for the memory that it aliases here."""
+    """The value as another process would get it, except that it aliases memory of this one."""
     body, blocks = _native.pack(native(), value)
     assert kind is None or body[0] == kind, f"went as {body[0]}"
     return _native.unpack(body, blocks)
@@ -61,7 +61,7 @@ def pickled(value: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal in class, value (a nan is itself) and, inside, in which objects are one."""
+    """Whether two values are equal in class, value (nan equals nan) and identity of inner objects."""
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
 
@@ -132,7 +132,7 @@ keys = st.one_of(st.integers(), st.text(), st.binary(), st.tuples(st.integers(),
 
 @st.composite
 def values(draw: st.DrawFn) -> Any:
-    """Nested values some of whose parts occur more than once."""
+    """Nested values, some parts of which occur more than once."""
     pool = draw(st.lists(leaves, min_size=1, max_size=6))
     for _ in range(draw(st.integers(0, 6))):
         some = draw(st.lists(st.sampled_from(range(len(pool))), max_size=5))

@@ -1,4 +1,4 @@
-"""What the tests of DLPack share: capsules made by hand, which count their deletions, and tensors to send about."""
+"""Helpers for tests of DLPack: hand-made capsules, which count their deletions, and tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMED = {
     "float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8),
     "float8_e8m0fnu": (14, 8),
 }  # fmt: skip
-"""Types of ml_dtypes: DLPack's code and bits."""
+"""Types of ml_dtypes: DLPack's type code and bits."""
 NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
 
 
@@ -71,7 +71,7 @@ Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _drop(capsule: int) -> None:
-    """What every producer has its capsule do: one that nobody took is deleted."""
+    """The destructor of every producer's capsule: calls the deleter if the capsule was not consumed."""
     for versioned, name in NAMES.items():
         if name_at(capsule) == name:
             deleter = STRUCTS[versioned].from_address(pointer_at(capsule, name)).deleter
@@ -80,7 +80,7 @@ def _drop(capsule: int) -> None:
 
 
 class Made:
-    """A producer whose tensor has what the arguments say, and the values 0, 1, 2 ... as its bytes."""
+    """A producer of a tensor with the fields from the arguments, and the bytes 0, 1, 2, ... as its content."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ def name_of(capsule: Any) -> str:
 
 
 def content_of(capsule: Any) -> Any:
-    """The struct in a capsule, which stays as it is."""
+    """The struct in a capsule, which is not consumed."""
     name = name_at(id(capsule))
     struct = STRUCTS[name.endswith(b"versioned")].from_address(pointer_at(id(capsule), name))
     struct.where = pointer_at(id(capsule), name)
@@ -150,7 +150,7 @@ def content_of(capsule: Any) -> Any:
 
 
 def take(capsule: Any) -> tuple[int, int]:
-    """Take what is in a capsule, as another library does: (address of its deleter, what to call it with)."""
+    """Consume a capsule, as another library does: (address of its deleter, the argument for it)."""
     content = content_of(capsule)
     name = name_at(id(capsule))
     _kept.append(b"used_" + name)
@@ -158,7 +158,7 @@ def take(capsule: Any) -> tuple[int, int]:
     return content.deleter, content.where
 
 
-_kept: list[bytes] = []  # names of capsules, which only point at them
+_kept: list[bytes] = []  # names of capsules, which only have pointers to them
 
 
 def twelve(shared: bool, dtype: Any = np.float32) -> Any:
@@ -167,7 +167,7 @@ def twelve(shared: bool, dtype: Any = np.float32) -> Any:
 
 
 def run(code: str, **env: str) -> str:
-    """A program of its own, which has to end well and say nothing on stderr."""
+    """Run a program in a process of its own, which must succeed and write nothing to stderr."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, **env},
@@ -180,7 +180,7 @@ def run(code: str, **env: str) -> str:
 
 
 def sent(value: Any) -> Any:
-    """What a receiver gets of it."""
+    """The value as a receiver gets it."""
     queue = mp.SimpleQueue()
     queue.put(value)
     return queue.get()

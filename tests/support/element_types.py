@@ -1,4 +1,4 @@
-"""Every element type, for tests that go through all of them; those of a package that is missing are skipped."""
+"""Every element type, for tests over all of them; types of a missing package are skipped."""
 
 from __future__ import annotations
 

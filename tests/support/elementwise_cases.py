@@ -1,4 +1,4 @@
-"""What each elementwise function gives: NumPy's values, in the types that torch gives them."""
+"""The expected results of each elementwise function: NumPy's values in torch's types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER_NAMES = {
     "round": lambda a: a.copy() if a.dtype.kind in "iub" else np.round(a),
     "sign": lambda a: a.copy() if a.dtype.kind == "b" else np.sign(a),
 }  # fmt: skip
-"""What NumPy has under another name, or not."""
+"""Functions that NumPy has under another name, or lacks."""
 BINARY = sorted(name for name in elementwise.__all__ if getattr(elementwise, name) in elementwise.BINARY)
 UNARY = sorted(set(elementwise.__all__) - set(BINARY))
 
@@ -43,21 +43,21 @@ TRUTH = words(
     "isfinite isinf isnan signbit logical_not logical_and logical_or logical_xor eq ge greater greater_equal gt"
     " le less less_equal lt ne not_equal"
 )
-"""What gives truth values."""
+"""Functions that return booleans."""
 FLOATS = words(
     "acos acosh arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh cbrt cinv copysign cos"
     " cosh deg2rad div divide exp exp2 expm1 hypot log log10 log1p log2 logaddexp logaddexp2 nextafter rad2deg"
     " reciprocal rsqrt sigmoid sin sinh sqrt tan tanh true_divide"
 )
-"""What gives floating-point numbers for integers: float32."""
+"""Functions that return floating-point numbers, float32, for integers."""
 PARTS = words("abs absolute")
-"""What gives real numbers for complex ones."""
+"""Functions that return real numbers for complex ones."""
 BYTES_OF_BOOLS = words("bitwise_left_shift bitwise_right_shift floor_divide fmod gcd lcm pow remainder")
-"""What torch does not compute of truth values; NumPy gives int8."""
+"""Functions that torch does not compute for booleans; NumPy returns int8."""
 
 
 def computed(name: str, common_type: str, *operands: Any) -> Any:
-    """What NumPy gives for operands of the type that torch computes in, in torch's type; or the error it raises."""
+    """NumPy's result for operands of the type in which torch computes, in torch's type; or the error that it raises."""
     kind = floats(common_type) if name in FLOATS else common_type
     result = "bool" if name in TRUTH else real(kind) if name in PARTS else kind
     if common_type == "bool" and name in {"square", *BYTES_OF_BOOLS}:

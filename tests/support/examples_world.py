@@ -17,7 +17,7 @@ from pathlib import Path
 from manager_world import no_names_left, shm_names
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-BOUND = 150.0  # seconds that anything here may take, beside other programs too
+BOUND = 150.0  # seconds that anything here may take, even beside other programs
 
 
 def wait_until(condition: Callable[[], bool], what: str, bound: float = BOUND) -> None:
@@ -28,7 +28,7 @@ def wait_until(condition: Callable[[], bool], what: str, bound: float = BOUND) -
 
 
 class Place:
-    """A runtime directory of its own, so that every process that belongs to a test can be told by its environment."""
+    """A runtime directory of a test, so that every process of the test can be recognised by its environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Place:
         try:
             return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
-            return False  # it has ended, or is not ours
+            return False  # it has ended, or belongs to another user
 
     def processes(self) -> list[str]:
         """Command lines of all processes that were started with this runtime directory."""
@@ -80,7 +80,7 @@ class Place:
 
 @contextmanager
 def a_place() -> Iterator[Place]:
-    """A place, and nothing that was started there is left at the end."""
+    """A place; at the end, no process that was started there may be left."""
     # Not tmp_path: the address of a socket has at most 100 bytes.
     folder = Path(tempfile.mkdtemp(prefix="shmt"))
     place = Place(folder)
@@ -98,7 +98,7 @@ def a_place() -> Iterator[Place]:
 
 
 def pids_of(process: subprocess.Popen[str]) -> list[int]:
-    """Returns the pids of the workers, once they have been started."""
+    """Waits until the workers have been started, and returns their pids."""
     assert process.stderr is not None
     line = process.stderr.readline()
     found = re.fullmatch(r"pids ([\d ]+): kill one, and it is replaced\n", line)
@@ -107,6 +107,6 @@ def pids_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def read_table(output: str) -> list[tuple[str, list[float]]]:
-    """The label and the figures of each row of the table that training ends with."""
+    """The label and the figures of each row of the table that a training example prints at the end."""
     rows = re.findall(r"^ *(\w[\w ]*?)((?: +[\d.,]+){4,})$", output, re.MULTILINE)
     return [(label, [float(word.replace(",", "")) for word in figures.split()]) for label, figures in rows]

@@ -1,4 +1,4 @@
-"""The shared memory of segments and of the group, to be overwritten (native/base/layout.hpp)."""
+"""Access to the shared memory of segments and of the group, for overwriting it (native/base/layout.hpp)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK, HOLD = 32, 16
 
 
 class Forged:
-    """The metadata of an arena, to be overwritten."""
+    """The metadata of an arena, writable."""
 
     def __init__(self, manager: client.Manager, segment: int) -> None:
         reply, descriptors = manager._request(protocol.Map(segment))
@@ -42,11 +42,11 @@ class Forged:
         return int(value)
 
     def block(self, index: int) -> int:
-        """Where the record of a block lies: offset, size (8 bytes each), generation, count, next, where (4 each)."""
+        """The place of a block's record: offset, size (8 bytes each), generation, count, next, where (4 each)."""
         return _native.PAGE + BLOCK * index
 
     def hold(self, index: int) -> int:
-        """Where an entry lies: word (8 bytes), mark, since (4 each)."""
+        """The place of a hold entry: word (8 bytes), mark, since (4 each)."""
         return _native.PAGE + BLOCK * ARENA_BLOCKS + HOLD * index
 
 

@@ -1,4 +1,4 @@
-"""Functions of nn.functional by shmtensor and by torch: values, gradients, and gradients of these."""
+"""Comparing functions of nn.functional by shmtensor and by torch: values, first and second derivatives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 import shmtensor as st
 
 VALUES, GRADIENTS, SECOND = 1e-10, 1e-10, 1e-8
-"""How near they have to be, relative and absolute."""
+"""The relative and absolute tolerance."""
 
 
 def numbers(*shape: int, seed: int = 0, of: str = "normal") -> Any:
-    """Random numbers of float64: normal ones, or from 0 to 1."""
+    """Random float64 numbers: normal, or from 0 to 1."""
     made = np.random.default_rng(seed + sum(shape))
     return made.standard_normal(shape) if of == "normal" else made.uniform(0.05, 0.95, shape)
 
@@ -55,7 +55,7 @@ def _made(value: Any, make: Callable[[Any], Any], inputs: list[Any]) -> Any:
 
 
 def beside_torch(name: str, *args: Any, second: bool = True, **how: Any) -> None:
-    """Call a function of both libraries; arrays among the arguments become tensors, of which gradients are compared."""
+    """Call a function of both libraries; arrays among the arguments become tensors, whose gradients are compared."""
     torch = pytest.importorskip("torch")
     results = []
     for library, make in ((st, st.from_numpy), (torch, torch.from_numpy)):

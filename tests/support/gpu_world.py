@@ -1,6 +1,7 @@
 """A GPU for tests, in each of their processes: the real one, or host memory with the stand-in for CuPy.
 
-A process that has the stand-in keeps it, so what uses this runs in processes of its own (tests/gpu/test_on_device.py).
+A process with the stand-in keeps it, so tests that use this module run in separate processes
+(tests/gpu/test_on_device.py).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ extern "C" __global__ void spin(unsigned long long nanoseconds) {
 
 
 def install() -> HostDriver | None:
-    """Have a GPU in this process. Returns the driver over host memory; None: there is a real GPU."""
+    """Set up a GPU in this process. Returns the driver over host memory, or None if there is a real GPU."""
     global _made
     if _made is None and driver.status():
         sys.path.insert(0, str(Path(__file__).parent / "host_cupy"))
@@ -39,7 +40,7 @@ def install() -> HostDriver | None:
 
 
 def hold(seconds: float = 0.0) -> None:
-    """Have the current stream's work not be done: for about so long on a real GPU, on host memory until `release`."""
+    """Keep the current stream's work undone: for about `seconds` on a real GPU, on host memory until `release`."""
     made = install()
     if made is not None:
         made.hold()
@@ -51,7 +52,7 @@ def hold(seconds: float = 0.0) -> None:
 
 
 def release() -> None:
-    """End what `hold` began; a real GPU is waited for."""
+    """End a `hold`; on a real GPU, wait for it."""
     made = install()
     if made is not None:
         made.release()
@@ -78,11 +79,11 @@ def as_cupy(tensor: Any) -> Any:
 if getattr(multiprocessing.current_process(), "_inheriting", False):  # a spawned process, whose arguments come next
     install()
 
-# -- what other processes do -------------------------------------------------------------------------------------------
+# -- functions of other processes --------------------------------------------------------------------------------------
 
 
 def double(jobs: Any, done: Any) -> None:
-    """Double what comes, in place, and send it on."""
+    """Double each received tensor in place, and send it on."""
     install()
     for value in iter(jobs.get, None):
         value.mul_(2)
@@ -90,7 +91,7 @@ def double(jobs: Any, done: Any) -> None:
 
 
 def echo(jobs: Any, done: Any) -> None:
-    """Send back what comes."""
+    """Send back each received tensor."""
     install()
     for value in iter(jobs.get, None):
         done.put(value)
@@ -98,7 +99,7 @@ def echo(jobs: Any, done: Any) -> None:
 
 
 def sums(jobs: Any, done: Any) -> None:
-    """Send the sum of what comes, and drop it."""
+    """Send the sum of each received tensor, and drop it."""
     install()
     for value in iter(jobs.get, None):
         done.put(float(value.sum()))
@@ -136,7 +137,7 @@ def produce_unfinished(results: Any) -> None:
 
 
 def take_without(jobs: Any, done: Any, devices: int, refused: str) -> None:
-    """Tell why a tensor cannot be received by a process that sees fewer devices, or is refused a function."""
+    """Report why a tensor cannot be received by a process that sees fewer devices, or is refused a function."""
     made = install()
     assert made is not None
     made.devices = devices

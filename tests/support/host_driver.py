@@ -1,8 +1,8 @@
-"""A CUDA driver whose devices are host memory, with the real one's rules (shmtensor/gpu/driver.py).
+"""A CUDA driver whose devices are host memory, with the rules of the real driver (shmtensor/gpu/driver.py).
 
-Memory is a memfd, so that other processes map it by descriptor as they do a device's. Streams are executed as they are
-asked: a stream that has to wait blocks the caller, which is what later work on it would do; `hold` keeps what a
-stream is to write back, as if its work were not done. What the real driver refuses is refused with its numbers.
+Memory is a memfd, so that other processes map it by descriptor, like device memory. Streams are executed immediately: a
+stream that must wait blocks the caller, as it would delay later work; `hold` withholds the writes of a stream, as if
+its work were not done. Calls that the real driver refuses are refused with its error codes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HostDriver:
         self.lacks = lacks
         self.used = dict.fromkeys(range(devices), 0)
         self.memory_limit: int | None = None  # bytes that may be registered
-        self.refuses: dict[str, int] = {}  # function -> the number with which it is refused
+        self.refuses: dict[str, int] = {}  # function -> the error code with which it is refused
         self.calls: list[str] = []
         self._pid = os.getpid()
         self._handles: dict[int, tuple[int, int, int]] = {}  # handle -> (descriptor, bytes, device or -1)
@@ -49,7 +49,7 @@ class HostDriver:
         self.stream_functions = tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._functions)
 
     def reset(self) -> None:
-        """Forget what a test has asked for."""
+        """Reset the settings of a test."""
         for stream in list(self._held):
             self.release(stream)
         self.memory_limit = None
@@ -152,7 +152,7 @@ class HostDriver:
         self._enter("cuMemUnmap")
         if address not in self._mapped or self._mapped[address][1] != nbytes:
             raise DriverError("cuMemUnmap", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
-        _memory, _, of = self._mapped.pop(address)  # its pages go with the last that refers to them
+        _memory, _, of = self._mapped.pop(address)  # its pages are freed with the last reference
         if of >= 0:
             self.used[of] -= nbytes
 
@@ -195,7 +195,7 @@ class HostDriver:
             if address not in self._host:
                 raise DriverError("cuMemFreeHost", driver.INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE")
             del self._registered[address]
-            del self._host[address]  # last: from now on other memory may be there
+            del self._host[address]  # last: afterwards, other memory may have the address
 
     def device_pointer(self, address: int) -> int:
         self._enter("cuMemHostGetDevicePointer")
@@ -204,13 +204,13 @@ class HostDriver:
         return address
 
     def is_registered(self, address: int) -> bool:
-        """Whether an address lies in registered memory."""
+        """Whether an address is in registered memory."""
         return any(start <= address < start + size for start, size in self._registered.items())
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
     def hold(self, stream: int = 0) -> None:
-        """From now on the work of a stream is not done until `release`."""
+        """From now on, the work of a stream is not done until `release`."""
         self._held.setdefault(stream, [])
 
     def release(self, stream: int = 0) -> None:
@@ -248,6 +248,6 @@ class HostDriver:
         deadline = time.monotonic() + WAIT_SECONDS
         while word.value < value:
             if time.monotonic() > deadline:
-                return 999  # CUDA_ERROR_UNKNOWN: nobody reached the point
+                return 999  # CUDA_ERROR_UNKNOWN: the point was not reached
             time.sleep(0.0005)
         return 0

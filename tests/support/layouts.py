@@ -1,4 +1,4 @@
-"""Tensors of every layout, for tests that compare functions with NumPy's on all of them."""
+"""Tensors of every layout, for tests that compare functions with NumPy's on all layouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = (*INTEGERS, *REALS, *COMPLEX, "bool")
 
 
 def values(shape: tuple[int, ...], dtype: str, low: float = -3, high: float = 4) -> np.ndarray[Any, Any]:
-    """The same numbers each time, from `low` (0 for types without a sign) below `high`."""
+    """The same numbers in each call, from `low` (0 for unsigned types) to below `high`."""
     rng = np.random.default_rng(len(shape) + sum(shape))
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -43,7 +43,7 @@ LAYOUTS = {
     "shared": ((3, 4), _shared),
     "shared view": ((2, 3, 4), lambda a: _shared(a).permute(2, 0, 1)[:, 1]),
 }
-"""How each is made: the shape of the array, and the tensor from it."""
+"""For each layout: the shape of the array, and the function that makes the tensor from it."""
 
 
 def tensor_of(layout: str, dtype: str, low: float = -3, high: float = 4) -> Tensor:
@@ -53,12 +53,12 @@ def tensor_of(layout: str, dtype: str, low: float = -3, high: float = 4) -> Tens
 
 
 def written(t: Tensor) -> bool:
-    """Whether it can be written to."""
+    """Whether the layout can be written to."""
     return bool(t.numpy().flags.writeable)
 
 
 def close(ours: Any, theirs: Any, near: float = 0) -> None:
-    """Fails unless values are the same, but for the last digits: NumPy computes them otherwise for other layouts."""
+    """Fails unless values are equal except for the last digits, which NumPy computes differently for other layouts."""
     a, b = np.asarray(ours), np.asarray(theirs)
     near = max(near, 4 * float(np.finfo(b.dtype).eps) if b.dtype.kind in "fc" else 0)
     assert a.shape == b.shape
@@ -69,12 +69,12 @@ def close(ours: Any, theirs: Any, near: float = 0) -> None:
 
 
 def same(ours: Any, theirs: Any, near: float = 0) -> None:
-    """Fails unless a tensor has the type, the shape and the values of what NumPy gave."""
+    """Fails unless a tensor has the type, the shape and the values of NumPy's result."""
     assert type(ours) is Tensor
     assert ours.dtype == np.asarray(theirs).dtype
     close(ours.numpy(), theirs, near)
 
 
 def memory_of_its_own(ours: Tensor, *others: Tensor) -> None:
-    """Fails when a result lies where a tensor that it was made from lies."""
+    """Fails if a result shares memory with a tensor from which it was made."""
     assert not any(np.may_share_memory(ours.numpy(), other.numpy()) for other in others if ours.numel())

@@ -1,7 +1,7 @@
-"""A TCP proxy between the ends of a channel that resets connections, cuts them in the middle, and delays or slows them.
+"""A TCP proxy between the ends of a channel that resets connections, cuts them anywhere, and delays or slows them.
 
-It stands in for a bad network: what arrives is a prefix of what was sent, as after any cut. TCP itself sees to loss,
-duplicates and order below that.
+It stands in for a bad network: the received bytes are a prefix of the sent ones, as after any cut. TCP itself handles
+loss, duplicates and order below that.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class LinkProxy:
         self.target = target
         self.delay = 0.0  # seconds before each part
         self.rate = 0.0  # bytes per second; 0: unbounded
-        self.blocked = False  # nothing passes, and nobody is told
+        self.blocked = False  # no bytes pass, without an error at either end
         self.connections = 0
         self.resets = 0
         self._pairs: dict[tuple[socket.socket, socket.socket], threading.Lock] = {}
-        """Each with the lock of who passes bytes on: what another thread read meanwhile would arrive out of order."""
+        """Each with a lock for forwarding: bytes that another thread read meanwhile would arrive out of order."""
         self._lock = threading.Lock()
         self._listener = socket.create_server((host, port))
         self.address = self._listener.getsockname()[:2]
@@ -76,7 +76,7 @@ class LinkProxy:
             far.close()
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> bool:
-        """Pass one part on. False: the source has ended."""
+        """Forward one part. False: the source has ended."""
         part = source.recv(_PART)
         if not part:
             return False
@@ -90,7 +90,7 @@ class LinkProxy:
         return True
 
     def reset(self, chance: random.Random | None = None) -> int:
-        """Reset all connections, both ways. With `chance` a part of what is on its way is passed on before."""
+        """Reset all connections, in both directions. With `chance`, first forward a part of the pending bytes."""
         with self._lock:
             pairs = list(self._pairs.items())
         for (near, far), passing in pairs:

@@ -1,4 +1,4 @@
-"""Datasets for tests of loaders: of samples that can be told apart, that are slow, that fail, that kill."""
+"""Datasets for tests of loaders: with distinct samples, slow ones, failing ones, and ones that kill their worker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Slow(Rows):
 
 
 class Random(Rows):
-    """Rows with noise of the sample's own generator."""
+    """Rows with noise from the sample's own generator."""
 
     def __getitem__(self, index: int) -> Any:
         return self.x[index] + sample_generator().random(5, dtype=np.float32)
@@ -78,7 +78,7 @@ class Filled(Rows):
 
 
 class Many(Rows):
-    """Rows that are got several at once."""
+    """Rows that are read several at a time."""
 
     def __getitems__(self, indices: list[int]) -> Any:
         return list(self.x[indices] + sample_generator().random(5, dtype=np.float32))
@@ -159,7 +159,7 @@ class Decoded(Stream):
 
 
 class Epochs(Rows):
-    """Samples that tell the epoch."""
+    """Samples that contain the epoch."""
 
     epoch = -1
 
@@ -171,7 +171,7 @@ class Epochs(Rows):
 
 
 class Arrays:
-    """Large arrays, of which each worker has its own: the same one twice, one by columns, one of text."""
+    """Large arrays, private to each worker: the same one twice, one in Fortran order, one of text."""
 
     def __init__(self) -> None:
         self.rows = np.arange(1_000_000.0).reshape(1000, 1000)
@@ -197,7 +197,7 @@ class Arrays:
 
 
 class Unpacked(Rows):
-    """Rows that are pickled as an array which lives no longer than that."""
+    """Rows that are pickled as a temporary array."""
 
     def __getstate__(self) -> Any:
         self.pickled = getattr(self, "pickled", 0) + 1

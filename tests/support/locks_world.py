@@ -1,4 +1,4 @@
-"""Processes for the tests of locks: started, asleep, killed, and ended whatever happens."""
+"""Processes for tests of locks: start them, wait until they sleep, kill them, and end them in any case."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_in(pid: int, states: str) -> bool:
 
 
 def hold(lock: Any, held: Any) -> None:
-    """Takes it, and stays."""
+    """Acquires the lock, and stays."""
     lock.acquire()
     held.set()
     threading.Event().wait()

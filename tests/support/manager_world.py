@@ -1,4 +1,4 @@
-"""A manager of one's own for a test: a private runtime directory, real processes, bounded waits."""
+"""A private manager for a test: a runtime directory of its own, real processes, bounded waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shmtensor.manager import connection, protocol
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
 SUPPORT = Path(__file__).resolve().parent
-"""What tests, and programs that they start, import by plain names."""
+"""Modules that tests, and programs that they start, import by plain names."""
 BOUND = 20.0
 """Seconds that anything here may take before it counts as hanging."""
 VARIABLES = ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "SHMTENSOR_RUNTIME_DIR", "XDG_RUNTIME_DIR")
@@ -50,16 +50,16 @@ def is_alive(pid: int) -> bool:
 
 
 def shm_names() -> set[str]:
-    """Names of shmtensor's in /dev/shm, but for those that other programs, which run at the same time, have there."""
+    """Names of shmtensor in /dev/shm, without those of other running programs."""
     ours = str(os.getpid())
     makers = {path.name: path.name.split("_")[1] for path in Path("/dev/shm").glob("torch_*")}
     return {name for name, pid in makers.items() if pid == ours or not Path("/proc", pid).exists()}
 
 
 def no_names_left(before: set[str]) -> None:
-    """Check that nothing in /dev/shm stays that was not there before.
+    """Check that no new name is left in /dev/shm.
 
-    What other programs' dead have left, those of tests that run at the same time too, goes within moments.
+    Names left by dead processes of other programs, such as tests that run at the same time, disappear within moments.
     """
     left = shm_names() - before
     ours = {name for name in left if name.startswith(f"torch_{os.getpid()}_")}
@@ -68,7 +68,7 @@ def no_names_left(before: set[str]) -> None:
 
 
 def _heeding_signals() -> list[str]:
-    """What a command begins with so that it does not ignore what a shell's background job, or nohup, has us ignore."""
+    """A command prefix that resets the signals that a shell's background job, or nohup, makes us ignore."""
     names = ("SIGINT", "SIGHUP", "SIGTERM")
     ignored = [name for name in names if signal.getsignal(signal.Signals[name]) is signal.SIG_IGN]
     return ["env", f"--default-signal={','.join(ignored)}"] if ignored else []
@@ -102,7 +102,7 @@ class World:
         return self.popen("-c", code, *arguments, env=env)
 
     def run(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> str:
-        """Run a Python program to its end; gives what it printed."""
+        """Run a Python program to its end; returns its output."""
         process = self.script(code, *arguments, env=env)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
@@ -120,7 +120,7 @@ class World:
         )
 
     def serve(self, *options: str, address: Path | None = None) -> bytes:
-        """Start a manager in the foreground and wait until it listens; gives its address."""
+        """Start a manager in the foreground and wait until it listens; returns its address."""
         path = address or self.directory / "manager.sock"
         process = self.popen("-m", "shmtensor.manager", "serve", "--json", "--address", str(path), *options)
         assert process.stdout is not None and process.stderr is not None
@@ -155,8 +155,8 @@ class World:
     def _is_over(self) -> bool:
         """Whether no manager is left here.
 
-        One of which only this process is a client, for life, is killed. One in the background that would stay for ever,
-        for what is kept by a name, is stopped. One that still waits for its first client gets one, and leaves after it.
+        Kills a manager whose only client is this process, which stays connected for life. Stops a background manager
+        that a named object would keep for ever. Connects to one that still waits for its first client, so that it ends.
         """
         for path in self.directory.glob("*.sock"):
             with suppress(errors.ShmTensorError):
@@ -183,7 +183,7 @@ class World:
             for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
                 try:
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                except OSError:  # it has ended; its child, a successor, may be younger than the list
+                except OSError:  # it has ended; its successor may be newer than the list
                     is_complete = False
                     continue
                 if os.fsencode(self.directory) in words and b"shmtensor.manager" in words and is_alive(pid):
@@ -193,7 +193,7 @@ class World:
 
 @contextmanager
 def world() -> Iterator[World]:
-    """A World in a short path (sockets have a limit), cleared away afterwards."""
+    """A World in a short path (paths of sockets are limited), removed afterwards."""
     directory = tempfile.mkdtemp(prefix="shmt-", dir="/tmp")
     made = World(directory)
     try:
@@ -206,7 +206,7 @@ def world() -> Iterator[World]:
 
 
 class Wire:
-    """A client that speaks the protocol by hand, well or badly. Closed with the world at the latest."""
+    """A client with hand-written messages, valid or not. Closed with the world at the latest."""
 
     made: ClassVar[list[Wire]] = []
 
@@ -221,7 +221,7 @@ class Wire:
         self.send_bytes(protocol.encode(message, request_id), descriptors)
 
     def send_bytes(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Send one packet. A manager that has refused and closed already is no error: what it said can be received."""
+        """Send one packet. A manager that has already refused and closed is no error: its reply can be received."""
         with contextlib.suppress(BrokenPipeError):
             if descriptors:
                 socket.send_fds(self.sock, [data], list(descriptors))
@@ -231,7 +231,7 @@ class Wire:
     def receive(self) -> tuple[int, protocol.Message, list[int]]:
         try:
             data, descriptors, _flags, _from = socket.recv_fds(self.sock, protocol.MAX_REPLY_BYTES + 1, 8)
-        except ConnectionResetError:  # told once, when it closed with something unread; what it said is behind that
+        except ConnectionResetError:  # raised once, if it closed with unread data; its reply follows
             data, descriptors, _flags, _from = socket.recv_fds(self.sock, protocol.MAX_REPLY_BYTES + 1, 8)
         assert data, "the manager closed the connection"
         number, message = protocol.decode_reply(data)
@@ -252,7 +252,7 @@ class Wire:
         return reply
 
     def is_closed(self) -> bool:
-        """True when the other side closed; waits for that."""
+        """Waits until the other side has closed; True if it did."""
         try:
             return self.sock.recv(4096) == b""
         except ConnectionResetError:
@@ -263,7 +263,7 @@ class Wire:
 
 
 def live_in_arenas(listing: dict[str, Any]) -> int:
-    """Live blocks that are no rings."""
+    """Live blocks that are not rings."""
     return sum(row["live_blocks"] for row in listing["segments"] if row["ring"] is None)
 
 
@@ -273,7 +273,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next that a script prints."""
+    """The next line that a script prints."""
     assert process.stdout is not None and process.stderr is not None
     line = process.stdout.readline()
     assert line, process.stderr.read()

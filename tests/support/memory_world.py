@@ -1,4 +1,4 @@
-"""What shared memory really takes, for tests: the pages of a manager's segments, as the kernel counts them."""
+"""The actual use of shared memory, for tests: the pages of a manager's segments, as the kernel counts them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def reserved_pages(manager: int) -> int:
                 status = entry.stat()
                 found[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:
-            continue  # closed while we looked
+            continue  # closed meanwhile
     return sum(found.values())
 
 
 def mappings(pid: int | str = "self") -> int:
-    """Mappings of shared memory of ours in a process."""
+    """The mappings of shmtensor's shared memory in a process."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return sum("/memfd:shmtensor" in line or "/torch_" in line for line in lines)

@@ -1,4 +1,4 @@
-"""The programs of native/tests, run by tests of the structures that they try."""
+"""Runs the programs of native/tests, for tests of the structures that they test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from manager_world import BOUND
 
 
 def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one to its end; skips the test where they were not built."""
-    directory = os.environ.get("SHMTENSOR_NATIVE_TESTS")  # `make test` builds them and says where
+    """Run a program to its end; skips the test if it was not built."""
+    directory = os.environ.get("SHMTENSOR_NATIVE_TESTS")  # `make test` builds them and sets this
     if not directory:
         pytest.skip("the native tests are not built; run `make test-all`")
     return subprocess.run(

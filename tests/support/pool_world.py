@@ -1,4 +1,4 @@
-"""Functions and simulations for tests of WorkerPool: they tell who they are, take long, fail, kill."""
+"""Functions and simulations for tests of WorkerPool: they report their worker, take long, fail, kill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import shmtensor as st
 from shmtensor.data import get_worker_info, sample_generator, simulation_group
 
 BAD = 5
-"""The item or simulation that something happens to."""
+"""The item or simulation with the special behaviour."""
 
 
 VARIOUS = (1, 0.1, True, np.float32(0.5), np.full((), 2**53 + 1), 3)
@@ -51,7 +51,7 @@ def stopping(i: int) -> int:
 
 
 class Waiting:
-    """Items wait until a file is there, but for those that may go on."""
+    """Items wait until a file exists, except those that need not wait."""
 
     def __init__(self, gate: Path, items: tuple[int, ...]) -> None:
         self.gate, self.items = gate, items
@@ -81,7 +81,7 @@ class Loud(Exception):
 
 
 class Unreadable:
-    """Can be pickled, and not be read again."""
+    """Can be pickled, but not unpickled."""
 
     def __reduce__(self) -> Any:
         return _refuse, ()
@@ -92,7 +92,7 @@ def _refuse() -> Any:
 
 
 class ExitsWhenRead:
-    """Can be pickled, and calls sys.exit() when it is read again."""
+    """Can be pickled, and calls sys.exit() when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return sys.exit, (4,)
@@ -214,7 +214,7 @@ class Counter:
         return VARIOUS[self.number]
 
     def sometimes_unusable(self) -> Any:
-        """Something that cannot be collated, of one simulation."""
+        """One simulation returns something that cannot be collated."""
         return object() if self.number == 2 else self.number
 
     def told_unevenly(self) -> Any:
@@ -256,13 +256,13 @@ class Various(Counter):
         return np.zeros(2), Told(a=1) if self.count == 1 else Unreadable()
 
     def puts_and_dies(self) -> Any:
-        """Its worker dies after the message of the result, before the state is set."""
+        """Its worker dies after sending the result, before the state is set."""
         simulation_group._now = lambda: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
         return "of the dead"
 
 
 class Gated(Counter):
-    """A simulation of which some wait until a file is there."""
+    """Simulations, some of which wait until a file exists."""
 
     def __init__(self, gate: Path, slow: tuple[int, ...], number: int) -> None:
         super().__init__(number)
@@ -286,7 +286,7 @@ class Closing(Counter):
 
 
 class Unmade(Counter):
-    """A simulation of which one cannot be made."""
+    """Simulations, one of which cannot be made."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

@@ -29,11 +29,11 @@ def fill(size, most=100_000):
 def say(*words):
     print(*words, flush=True)
 """
-"""What each program begins with."""
+"""The beginning of each program."""
 
 
 class Group:
-    """Of a manager that serves in `here` with these options."""
+    """The address of a manager that serves in `here` with these options."""
 
     def __init__(self, here: World, *options: str) -> None:
         self.here = here
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def manager(self) -> client.Manager:
-        """To this process, which is a client from the first time on; to be closed."""
+        """A connection of this process, which is a client from the first call on; the caller closes it."""
         return client.at(self.address)
 
     def script(self, code: str) -> subprocess.Popen[str]:

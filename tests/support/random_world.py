@@ -1,4 +1,4 @@
-"""TH's generator written out in Python, and what the tests of random numbers go through."""
+"""TH's generator written out in Python, and the cases of the tests of random numbers."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ from shmtensor.manager import client
 register()
 
 HERE, THERE = {"here": 0.01}, {"there": 0.01}
-"""What an actor needs to run on the first node, and on the second one."""
+"""The resources by which an actor runs on the first node, and on the second one."""
 
 
 @contextmanager
 def two_nodes() -> Iterator[None]:
-    """A cluster to which this process is connected; nothing of it is left afterwards."""
+    """A cluster to which this process is connected; afterwards, all its processes have ended."""
     # In /tmp: the path of a socket has a limit.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "RAY_AUTH_MODE", "RAY_ADDRESS", "RAY_TMPDIR")}
@@ -78,7 +78,7 @@ def blocks() -> int:
 
 
 class Part:
-    """An actor that makes tensors, reads those of others, and tells what it has."""
+    """An actor that makes tensors, reads those of others, and reports what it has."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -87,7 +87,7 @@ class Part:
         return os.getpid()
 
     def do(self, function: Any, *values: Any) -> Any:
-        """What a function gives for this actor and what arrived."""
+        """The result of a function of this actor and the received value."""
         return function(self, *values)
 
     @ray.method(tensor_transport="shmtensor")
@@ -99,7 +99,7 @@ class Part:
         return function(self, *values)
 
     def lend(self, other: Any, method: str, function: Any) -> Any:
-        """What another actor does with a handle of what is kept here."""
+        """Pass another actor a handle of a tensor that is kept here; returns its result."""
         return ray.get(getattr(other, method).remote(function, handle(self.kept[-1])))
 
     def held(self, transport: str) -> list[str]:

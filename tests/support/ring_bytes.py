@@ -1,4 +1,4 @@
-"""A ring's shared memory written by hand: as one leaves it who is killed inside a transfer (native/base/layout.hpp)."""
+"""Writes a ring's shared memory by hand, as a process killed during a transfer leaves it (native/base/layout.hpp)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shmtensor.manager import client, protocol
 NUMBER, PUT_LOCK, TAIL, PUT_UNDO, GET_LOCK, HEAD, GET_UNDO = 12, 64, 128, 144, 192, 256, 272
 MESSAGES = 4 * _native.PAGE
 UNITS = 2
-"""Of the one message that is written here."""
+"""The number of units of the message that is written here."""
 ARENA_BLOCKS = 1 << 20
 
 
 class RingBytes:
-    """Over the ring that `block` is."""
+    """Writes into the ring in `block`."""
 
     def __init__(self, manager: client.Manager, block: _native.Block) -> None:
         self.manager = manager
@@ -30,7 +30,7 @@ class RingBytes:
         (self.number,) = struct.unpack_from("<I", self.view, NUMBER)
 
     def write_message(self, block: _native.Block, hold: int) -> None:
-        """At the beginning, with one hold; not published."""
+        """Write a message at the beginning, with one hold; not published."""
         message = (UNITS, 0, 1, 0, 0, 0, 0, block.segment, block.index, block.generation, hold, 0)
         struct.pack_into("<IIIIQQQQIIII", self.view, MESSAGES, *message)
 
@@ -39,11 +39,11 @@ class RingBytes:
         struct.pack_into("<Q", self.view, where, slot << 8 | 1)
 
     def move(self, where: int) -> None:
-        """TAIL or HEAD past the message."""
+        """Move TAIL or HEAD past the message."""
         struct.pack_into("<Q", self.view, where, UNITS << 32 | 1)
 
     def lock(self, where: int) -> None:
-        """Take the mutex at PUT_LOCK or GET_LOCK; only this process's end gives it back."""
+        """Take the mutex at PUT_LOCK or GET_LOCK; it is released only when this process ends."""
         assert ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(self.block.address + where)) == 0
 
     def give(self, block: _native.Block, hold: int, owner: int, kind: int) -> None:
@@ -58,7 +58,7 @@ class RingBytes:
 
 
 def start(here: World, manager: client.Manager, code: str, *arguments: str) -> subprocess.Popen[str]:
-    """A child that is a client, runs `code` and says so; it ends when it is killed."""
+    """A child that is a client, runs `code` and reports that; it ends when it is killed."""
     head = (
         "import sys; from shmtensor import _native; from shmtensor.manager import client, protocol\n"
         "from ring_bytes import *\n"

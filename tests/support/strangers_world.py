@@ -1,7 +1,7 @@
-"""A program that closes every descriptor it did not open, and has files of its own under their numbers.
+"""A program that closes every descriptor it did not open, and opens its own files under their numbers.
 
-`python strangers_world.py SCENARIO KIND DIRECTORY`: each scenario prepares, calls `take()`, and then looks after each
-step whether what is the program's own is as it was. Run by test_descriptors.py.
+`python strangers_world.py SCENARIO KIND DIRECTORY`: each scenario prepares, calls `take()`, and then checks after each
+step that the program's own files are unchanged. Run by test_descriptors.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNREAD = b"unread"
 
 
 class Strangers:
-    """What lies under the numbers by now: files, or pairs of pipe ends or sockets with something to read in each."""
+    """The program's own files under the numbers: files, or pairs of pipe ends or sockets with unread data in each."""
 
     def __init__(self, kind: str, directory: str, is_wanted: Callable[[int], bool]) -> None:
         self.kind = kind
@@ -97,10 +97,10 @@ class Strangers:
         return (*common, found.st_size, found.st_blocks, found.st_mtime_ns, os.lseek(number, 0, os.SEEK_CUR))
 
     def check(self, after: str) -> None:
-        """What is the program's own is as it was, and has the locks that it had."""
+        """Check that the program's own files are unchanged, and have the same locks."""
         for before in self.before:
             assert self._look(before[0]) == before, f"after {after}: {self._look(before[0])} and not {before}"
-        if self.kind == "socket":  # each has one message to read; a child that shares them may look at the same time
+        if self.kind == "socket":  # each has one message to read; a child that shares them may check at the same time
             for number in self.numbers:
                 end = socket.socket(fileno=number)
                 found = end.recv(100, socket.MSG_DONTWAIT | socket.MSG_PEEK)
@@ -127,7 +127,7 @@ class Strangers:
 
 
 def take(is_wanted: Callable[[int], bool] = lambda number: True) -> Strangers:
-    """Close the descriptors that are wanted, and have others there."""
+    """Close the wanted descriptors, and open others under their numbers."""
     gc.collect()
     return Strangers(sys.argv[2], sys.argv[3], is_wanted)
 
@@ -140,14 +140,14 @@ def is_memory(number: int) -> bool:
 
 
 class Memory:
-    """The pages of the group's payloads, as the manager's descriptors show them."""
+    """The pages of the group's payloads, according to the manager's descriptors."""
 
     def __init__(self) -> None:
         self.manager = client.default()
         self.pid = self.manager.stats().pid
 
     def allocate(self, nbytes: int) -> Any:
-        """A block whose pages are there before anybody touches them; its ends are marked."""
+        """A block whose pages are reserved before they are touched; its ends are marked."""
         block = self.manager.allocate(nbytes)
         live = self.manager.native.stats().nbytes
         pages = reserved_pages(self.pid)
@@ -160,12 +160,12 @@ class Memory:
 
 
 def arrived(value: Any) -> Any:
-    """What this process gets when it receives its own message."""
+    """The value that this process gets when it receives its own message."""
     return pickle.loads(bytes(ForkingPickler.dumps(value)))
 
 
 def child(work: Callable[[], None]) -> int:
-    """A forked child that does it; its process id."""
+    """Fork a child that calls the function; returns its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -229,7 +229,7 @@ def memory() -> None:
 
 
 def without_the_manager() -> None:
-    """The same where nobody can be asked for a descriptor: it is stopped."""
+    """The same while no descriptor can be requested, since the manager is stopped."""
     memory = Memory()
     kept = st.full((300_000,), 7.0, shared=True)
     warm = [memory.allocate(size) for size in (70_000, 5 * MIB)]
@@ -264,7 +264,7 @@ def named() -> None:
     strangers = take()
     assert st.empty_cache() >= 5 * MIB
     strangers.check("giving back")
-    os.kill(memory.pid, signal.SIGSTOP)  # nobody to ask for a descriptor
+    os.kill(memory.pid, signal.SIGSTOP)  # no descriptor can be requested
     try:
         for _ in range(3):
             blocks = [memory.manager.allocate(size) for size in (100, 70_000, 5 * MIB)]
@@ -279,7 +279,7 @@ def named() -> None:
 
 
 def views() -> None:
-    """What receivers have: read-only pages, pages of their own."""
+    """The views of receivers: read-only pages and private pages."""
     plain = [st.full((size,), 5.0) for size in (10, 40_000, 2 * MIB)]
     readonly = [tensor.clone().share_memory_(readonly=True) for tensor in plain]
     private = [tensor.clone().share_memory_(copy_on_write=True) for tensor in plain]
@@ -343,7 +343,7 @@ def queues() -> None:
     assert readable(own.fileno())
     assert own.get(timeout=BOUND).sum() == sum(range(100_000))
     strangers.check("a watched queue")
-    for _ in range(4000):  # a ring that was there before
+    for _ in range(4000):  # a ring that existed before
         tasks.put(b"y" * 1000)
     strangers.check("growing a queue whose descriptor is lost")
     assert all(tasks.get(timeout=BOUND) == b"y" * 1000 for _ in range(4000))
@@ -353,7 +353,7 @@ def queues() -> None:
 
 
 def grown_without_the_manager() -> None:
-    """A queue whose pages nobody can be asked for: the manager is stopped."""
+    """A queue whose descriptor cannot be requested: the manager is stopped."""
     memory = Memory()
     queue = mp.SimpleQueue()
     strangers = take()
@@ -412,7 +412,7 @@ def broadcast() -> None:
 
 
 def forked() -> None:
-    """A child that closes all: receiver, owner, sender; its children; and children of a parent that did."""
+    """A child that closes all descriptors: as receiver, owner, sender; its children; children of such a parent."""
     memory = Memory()
     tensor = st.full((100_000,), 2.0, shared=True)
     there, back = mp.Queue(), mp.Queue()
@@ -476,7 +476,7 @@ def close_all_and_fail(_index: int, kind: str, directory: str) -> None:
 
 
 def spawned() -> None:
-    """Starting processes from a parent that closed all, and one that does so and fails."""
+    """Starting processes from a parent that closed all descriptors, and a process that closes them and fails."""
     ctx = mp.get_context("spawn")
     tensor, answers = st.zeros(1000, shared=True), ctx.SimpleQueue()
     strangers = take()
@@ -501,7 +501,7 @@ def spawned() -> None:
 
 
 def killed() -> None:
-    """The manager is killed; what was asked for again can be handed over."""
+    """The manager is killed; descriptors that were requested again can be handed over."""
     memory = Memory()
     tensor = st.full((100_000,), 4.0, shared=True)
     queue = mp.SimpleQueue()
@@ -525,7 +525,7 @@ def killed() -> None:
 
 
 def killed_first() -> None:
-    """The manager is killed before this process could ask for anything again: what is mapped goes on working."""
+    """The manager is killed before this process could request anything again: mapped memory continues to work."""
     memory = Memory()
     tensor = st.full((100_000,), 4.0, shared=True)
     queue = mp.SimpleQueue()
@@ -545,13 +545,13 @@ def killed_first() -> None:
 
 
 def segments_alone() -> None:
-    """Only the memory's descriptors are closed: reserving pages finds out, and has them again."""
+    """Only the descriptors of memory are closed: reserving pages detects this, and gets them again."""
     memory = Memory()
     tensor = st.full((100_000,), 4.0, shared=True)
     strangers = take(is_memory)
     assert len(memory.manager.native.lost()) == 1
     block = memory.manager.allocate(9 * MIB)
-    small = memory.manager.allocate(100)  # a manager is looked for, as after its death
+    small = memory.manager.allocate(100)  # this searches for a manager, as after its death
     strangers.check("allocating")
     assert memory.manager.native.lost() == []
     del block, small
@@ -561,7 +561,7 @@ def segments_alone() -> None:
 
 
 def pressure() -> None:
-    """Nobody calls anything: another process is short of memory, and this one gives back what it keeps."""
+    """Without any call here: another process is short of memory, and this one gives back the memory that it keeps."""
     memory = Memory()
     kept = memory.allocate(40 * MIB)
     del kept
@@ -592,7 +592,7 @@ def pressure() -> None:
 
 
 def mapped() -> None:
-    """Regions over files and shared-memory objects, which keep descriptors or did."""
+    """Regions over files and shared-memory objects, which keep descriptors or had them."""
     path = Path(sys.argv[3], "mapped")
     path.write_bytes(bytes(range(256)) * 1000)
     shared = MapFlags.SHAREDMEM
@@ -660,7 +660,7 @@ def goodbye() -> None:
 
 
 def leaving() -> None:
-    """The end of the process, with all that it has; a child looks when it is gone."""
+    """The end of the process with all its objects; a child checks after it has ended."""
     memory = Memory()
     globals()["kept"] = [
         st.zeros(1000, shared=True),

@@ -1,4 +1,4 @@
-"""Which cases of a test are for `make test`, and which only for `make test-all`."""
+"""Selects the cases of a test for `make test`, and those only for `make test-all`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 def first(values: Iterable[Any], count: int = 1) -> list[Any]:
     """Values for `parametrize`: the first `count` for every run, the others marked exhaustive.
 
-    Of several parameters, each value is a tuple.
+    For several parameters, each value is a tuple.
     """
     cases = [value if isinstance(value, tuple) else (value,) for value in values]
     return [pytest.param(*case) for case in cases[:count]] + [

@@ -1,4 +1,4 @@
-"""The element types of results by torch's rule, written down once more for tests: of the types torch computes with."""
+"""The element types of results by torch's rule, written independently for tests, for the types torch computes with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = (
     ("float16", "float32", "float64"),
     ("complex64", "complex128"),
 )
-"""The categories, each above the one before: a result has a type of the highest one among its operands."""
+"""The categories in ascending order: a result has a type of the highest one among its operands."""
 EVERY = tuple(itertools.chain(*KINDS))
 
 
@@ -35,7 +35,7 @@ def _common(one: str, other: str) -> str:
 
 
 def with_number(dtype: str, number: complex) -> str:
-    """The type of a result of a tensor and a number: the number counts where its category is higher."""
+    """The type of a result of a tensor and a number: the number counts only if its category is higher."""
     types = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
     return dtype if rank(types[type(number)]) <= rank(dtype) else common(dtype, types[type(number)])
 

@@ -1,4 +1,4 @@
-"""In PYTHONPATH, this gives every process the GPU of gpu_world: of programs that a test starts, as a user does."""
+"""If in PYTHONPATH, gives every process of a program the GPU of gpu_world, for programs that a test starts."""
 
 import gpu_world
 

@@ -1,1 +1,1 @@
-"""Random networks of every layer, made once of torch's modules and once of shmtensor's."""
+"""Random networks of every layer, made once from torch's modules and once from shmtensor's."""

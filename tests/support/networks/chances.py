@@ -1,4 +1,4 @@
-"""Layers that are random in training. torch's computes with the random numbers that ours drew."""
+"""Layers that are random in training. torch's layers use the random numbers that ours drew."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from networks.draws import Call, Draws, Layer, Step
 
 LEAST = 1.7580993408473766
-"""The absolute value of the smallest value of SELU."""
+"""The absolute value of the minimum of SELU."""
 
 
 def _drawn(call: Call) -> tuple[Any, Any]:
-    """What our layer makes of the input, and, with the same random numbers, of minus ones."""
+    """The results of our layer for the input and, with the same random numbers, for minus ones."""
     layer = call.layers[0]
     call.library.manual_seed(call.number)
     of_ones = layer(-call.library.ones_like(call.x.detach()))
@@ -23,7 +23,7 @@ def _drawn(call: Call) -> tuple[Any, Any]:
 
 
 def dropped(call: Call) -> Any:
-    """Dropout, also by channel and of SELU's results."""
+    """Dropout, also by channel and for results of SELU."""
     layer = call.layers[0]
     if not layer.training or layer.p in (0, 1):
         return layer(call.x)
@@ -75,4 +75,4 @@ CHANCES: dict[str, Any] = {
     **{name: (dropout(name), (2, 3, 4, 5)) for name in ("Dropout", "AlphaDropout", "FeatureAlphaDropout")},
     "RReLU": (rrelu, (2, 3, 4, 5)),
 }
-"""What draws a layer of each name, and for which numbers of axes."""
+"""The function that draws a layer of each name, and the numbers of axes."""

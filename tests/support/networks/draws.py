@@ -1,4 +1,4 @@
-"""Random arguments, and layers that are named rather than made, so that either library can make them."""
+"""Random arguments, and layers by name, so that either library can make them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Illegal(Exception):
-    """Arguments that do not go with the tensor they were drawn for; others are drawn."""
+    """The arguments do not fit the tensor for which they were drawn; others are drawn."""
 
 
 class Leaf(np.ndarray):
@@ -33,7 +33,7 @@ class Draws:
         self.random = np.random.default_rng(seed)
 
     def number(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, which is included."""
+        """An integer from `low` to `high`, inclusive."""
         return int(self.random.integers(low, high + 1))
 
     def one_of(self, *values: Any) -> Any:
@@ -41,7 +41,7 @@ class Draws:
         return values[self.number(0, len(values) - 1)]
 
     def chance(self, probability: float = 0.5) -> bool:
-        """Whether something happens that has this probability."""
+        """True with this probability."""
         return bool(self.random.random() < probability)
 
     def sizes(self, count: int, low: int, high: int) -> Any:
@@ -92,7 +92,7 @@ def _names_in(value: Any) -> set[str]:
 
 
 def made(value: Any, library: Any, leaves: list[Any] | None = None) -> Any:
-    """The same value with modules and tensors of a library; of each `Leaf` the tensor is added to `leaves`."""
+    """The same value with modules and tensors of a library; the tensor of each `Leaf` is added to `leaves`."""
     if isinstance(value, Layer):
         return getattr(library.nn, value.name)(*made(value.args, library), **made(value.how, library))
     if isinstance(value, dict):
@@ -110,16 +110,16 @@ def made(value: Any, library: Any, leaves: list[Any] | None = None) -> Any:
 
 @dataclass
 class Call:
-    """What one step computes with.
+    """The operands of one step.
 
     Args:
         library: torch or shmtensor.
         layers: the modules of the step.
         x: the result of the step before.
         given: other tensors and arguments.
-        sides: other results, which the loss counts.
+        sides: other results, which are part of the loss.
         masks: random numbers of shmtensor's modules, by step; torch's computes with the same.
-        number: of the step.
+        number: the number of the step.
     """
 
     library: Any
@@ -133,7 +133,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a network: `run` gives its result."""
+    """A part of a network: `run` returns its result."""
 
     run: Callable[[Call], Any]
     layers: tuple[Layer, ...]
@@ -158,6 +158,6 @@ def step(name: str, *args: Any, **how: Any) -> Step:
 
 
 def require(legal: bool) -> None:
-    """Draw again unless something holds."""
+    """Draw again unless a condition holds."""
     if not legal:
         raise Illegal

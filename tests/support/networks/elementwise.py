@@ -35,7 +35,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def _in_place(call: Call) -> Any:
-    """The layer of a copy, since leaves and results that rules need must not change."""
+    """The layer on a copy, since leaves and results that rules need must not change."""
     return call.layers[0](call.x * 1.0)
 
 
@@ -68,7 +68,7 @@ def linear(r: Draws, shape: Any) -> Step:
 
 
 def _with_itself(call: Call) -> Any:
-    """The layer of the input, and of the input with other samples."""
+    """The layer on the input, and on the input with other samples."""
     made = call.layers[0](call.x, call.x.roll(1, 0) * call.given["scale"])
     return made if made.ndim > 1 else made.reshape(-1, 1)
 
@@ -168,4 +168,4 @@ ELEMENTWISE: dict[str, Any] = {
     "ModuleList": (module_list, ANY), "ModuleDict": (module_dict, ANY), "ParameterList": (parameter_list, ANY),
     "ParameterDict": (parameter_dict, ANY),
 }  # fmt: skip
-"""What draws a layer of each name, and for which numbers of axes."""
+"""The function that draws a layer of each name, and the numbers of axes."""

@@ -167,4 +167,4 @@ LOSSES: dict[str, Any] = {
     "TripletMarginLoss": (triplet, (2,)), "TripletMarginWithDistanceLoss": (triplet_with_distance, (2,)),
     "CTCLoss": (ctc, (3,)),
 }  # fmt: skip
-"""What draws a loss of each name, and for which numbers of axes."""
+"""The function that draws a loss of each name, and the numbers of axes."""

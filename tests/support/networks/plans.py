@@ -1,4 +1,4 @@
-"""Random networks: which steps, of which input; torch says which arguments are legal."""
+"""Random networks: their steps and their input; torch determines which arguments are legal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY: dict[str, Any] = {**SPATIAL, **CHANCES, **ELEMENTWISE, **SEQUENCES}
 NAMES = sorted([*BODY, *LOSSES])
 """The modules that are drawn; the network of a seed has the module of this number, beside others."""
 MOST, LARGEST = 600, 30.0
-"""How many elements a result between two steps may have, and how large they may be."""
+"""The largest number of elements of a result between two steps, and their largest absolute value."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Plan:
 
     @property
     def modes(self) -> tuple[bool, ...]:
-        """Training and evaluation; only that if training is random."""
+        """Training and evaluation; only training if that is random."""
         return (False,) if any(step.only_eval for step in self.steps) else (True, False)
 
 
 def network(plan: Plan, library: Any, masks: dict[int, Any]) -> Any:
-    """The module of a library for a plan; called with an input and other tensors, it gives the result of each step."""
+    """The module of a library for a plan; a call with an input and other tensors returns the result of each step."""
 
     class Network(library.nn.Module):
         def __init__(self) -> None:
@@ -61,7 +61,7 @@ def network(plan: Plan, library: Any, masks: dict[int, Any]) -> Any:
 
 
 def tensors(plan: Plan, library: Any) -> tuple[Any, Any, list[Any]]:
-    """The input, the other tensors of each step, and those of which gradients are compared."""
+    """The input, the other tensors of each step, and the tensors whose gradients are compared."""
     leaves: list[Any] = []
     x = made(plan.input, library, leaves)
     return x, [made(step.given, library, leaves) for step in plan.steps], leaves
@@ -71,8 +71,8 @@ class Planner:
     """Draws the steps of a network, one after the other.
 
     Args:
-        r: what draws.
-        torch: the library that says what is legal, and of which shape results are.
+        r: the source of random arguments.
+        torch: the library that determines which steps are legal, and the shapes of results.
     """
 
     def __init__(self, r: Draws, torch: Any) -> None:
@@ -83,7 +83,7 @@ class Planner:
         self._reshaping: Step | None = None
 
     def add(self, name: str, table: dict[str, Any] = BODY) -> None:
-        """Add a step with a module; before it, one that makes a shape for which it is legal."""
+        """Add a step with a module, after one that makes a shape for which it is legal."""
         draw, axes = table[name]
         for _ in range(50):
             if self._x.ndim not in axes:
@@ -113,7 +113,7 @@ class Planner:
 
     def _reshape(self, axes: int) -> None:
         if self.steps and self.steps[-1] is self._reshaping:
-            self.steps.pop()  # it was of no use
+            self.steps.pop()  # it did not help
             self._x = self._before
         shape = self._shape(axes)
         self._before = self._x
@@ -163,5 +163,5 @@ def plan(seed: int, torch: Any) -> Plan:
 
 
 def weighted(result: Any, library: Any) -> Any:
-    """The sum of a result's elements, each with another weight."""
+    """The sum of a result's elements, each with a different weight."""
     return (result * library.from_numpy(np.cos(np.arange(result.numel())).reshape(tuple(result.shape)))).sum()

@@ -74,7 +74,7 @@ def _heads(r: Draws, size: int) -> int:
 
 
 def _mask(r: Draws, *shape: int) -> Any:
-    """None, or what adds to scores, or whether they do not count; the first key always counts."""
+    """None, a float mask that is added to scores, or a boolean mask of ignored keys; the first key always counts."""
     kind = r.one_of(None, "numbers", "bool")
     if kind is None:
         return None
@@ -92,7 +92,7 @@ def _padding(r: Draws, *shape: int) -> Any:
 
 
 def _matching(mask: Any, other: Any) -> Any:
-    """A mask of the kind of another one: torch warns of two kinds."""
+    """A mask of the same kind as another one, since torch warns of two kinds."""
     if mask is None or other is None or mask.dtype == other.dtype:
         return mask
     return np.where(mask, -np.inf, 0.0) if other.dtype.kind == "f" else mask > 0.8
@@ -242,7 +242,7 @@ def embedding_bag(r: Draws, shape: Any) -> Step:
 
 
 def several(draw: Any) -> Any:
-    """What draws a layer that needs more than one sample and step."""
+    """The function that draws a layer that needs more than one sample and step."""
 
     def drawn(r: Draws, shape: Any) -> Step:
         require(min(shape) > 1)
@@ -263,4 +263,4 @@ SEQUENCES: dict[str, Any] = {
     "MultiheadAttention": (several(attention), (3,)), "Embedding": (embedding, (2, 3, 4, 5)),
     "EmbeddingBag": (embedding_bag, (2, 3, 4, 5)),
 }  # fmt: skip
-"""What draws a layer of each name, and for which numbers of axes."""
+"""The function that draws a layer of each name, and the numbers of axes."""

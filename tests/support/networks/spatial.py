@@ -142,7 +142,7 @@ BY_AXES: dict[str, Any] = {
     "ReplicationPad{}d": replication_pad, "CircularPad{}d": circular_pad, "BatchNorm{}d": batch_norm,
     "InstanceNorm{}d": instance_norm, "Dropout{}d": dropout,
 }  # fmt: skip
-"""What draws a layer whose name has the number of axes behind the channels."""
+"""The function that draws a layer whose name has the number of axes after the channels."""
 
 
 def group_norm(r: Draws, shape: Any) -> Step:
@@ -201,7 +201,7 @@ SPATIAL: dict[str, Any] = {
     "PixelUnshuffle": (pixel_unshuffle, (4,)), "ChannelShuffle": (channel_shuffle, (3, 4, 5)),
     "Unfold": (unfold, (4,)), "Fold": (fold, (4,)),
 }  # fmt: skip
-"""What draws a layer of other names, and for which numbers of axes."""
+"""The function that draws a layer of another name, and the numbers of axes."""
 
 
 def _of(function: Any, axes: int) -> Any:

@@ -1,8 +1,8 @@
 """A stand-in for CuPy whose devices are host memory: NumPy computes, under CuPy's rules.
 
-Its arrays are not NumPy's, and neither become nor take NumPy's arrays by themselves: that raises TypeError, as CuPy
-does. It has the names that CuPy has (names.txt), and no others. Device memory that a driver has mapped at an address
-(tests/support/host_driver.py) is used by `MemoryPointer`, as with CuPy.
+Its arrays are not NumPy arrays, and implicit conversions in either direction raise TypeError, as in CuPy. It has
+exactly the names that CuPy has (names.txt). Device memory that a driver has mapped at an address
+(tests/support/host_driver.py) is used through `MemoryPointer`, as with CuPy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Flags:
 
 
 class _Kept(_np.ndarray):
-    """The memory of an array that another library has, which its capsule keeps."""
+    """The memory of another library's array, which its capsule keeps alive."""
 
     memory: Any = None
 

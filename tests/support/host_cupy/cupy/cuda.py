@@ -11,11 +11,11 @@ _now = threading.local()
 
 
 def _drain() -> None:
-    """What a copy to the host waits for: nothing, since work is done as it is asked for."""
+    """The wait of a copy to the host: none, since work is done immediately."""
 
 
 class _Memory:
-    """Memory of the stand-in's own."""
+    """Memory that the stand-in allocated."""
 
     def __init__(self, array: Any) -> None:
         root = array
@@ -42,7 +42,7 @@ class BaseMemory:
 
 
 class UnownedMemory(BaseMemory):
-    """Memory that somebody else allocated."""
+    """Memory that other code allocated."""
 
     def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
         self.ptr, self.size, self._owner = ptr, size, owner
@@ -61,7 +61,7 @@ class MemoryPointer:
 
 
 class Device:
-    """A device, and with `with` the current one."""
+    """A device; in a `with` block, the current one."""
 
     def __init__(self, device: Any = None) -> None:
         self.id = getattr(_now, "device", 0) if device is None else int(device)
@@ -88,7 +88,7 @@ class Device:
 
 
 class Stream:
-    """A stream, whose work is done as it is asked for."""
+    """A stream, whose work is done immediately."""
 
     null: Any
     _next = 1
@@ -126,7 +126,7 @@ class Stream:
         return event or Event()
 
     def wait_event(self, event: Any) -> None:
-        """Nothing: the event's work is done."""
+        """Does nothing: the event's work is done."""
 
 
 class Event:
