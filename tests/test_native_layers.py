@@ -88,7 +88,7 @@ def test_every_order_of_memory_names_its_pair(path: Path) -> None:
 
 def listed_pairs() -> dict[str, str]:
     table = re.search(
-        r"// Order of memory\.(.*?)\n// All that stands", (NATIVE / "base/layout.hpp").read_text(), re.DOTALL
+        r"// Memory order\.(.*?)\n// An atomic operation", (NATIVE / "base/layout.hpp").read_text(), re.DOTALL
     )
     assert table
     return dict(re.findall(r"^//   (\w+) +(\S.*)$", table[1], re.MULTILINE))

@@ -374,8 +374,7 @@ class Decoder {
         if (!byte(&kind)) return nullptr;
         if (kind == kShared || kind == kCopied) {
             const Block* block = nullptr;
-            PyObject* all =
-                kind == kShared ? wrapper(&block) : host_wrapper(&block);  // a pickled object's may be on a GPU
+            PyObject* all = kind == kShared ? wrapper(&block) : host_wrapper(&block);  // an object's may be on a GPU
             return all ? memory_of(all, kind == kCopied && common_) : nullptr;
         }
         if (kind > kCopied || !count(&length, 1)) return damaged();
