@@ -303,9 +303,9 @@ def test_types_are_named() -> None:
     for dtype in OTHERS:
         t = shmtensor.ones(2, dtype=dtype)
         for call in INTEGER_CALLS:
-            with pytest.raises(errors.DTypeError, match=f"int32 or int64, and the tensor has {dtype.name}"):
+            with pytest.raises(errors.DTypeError, match=f"int32 or int64, but the tensor has {dtype.name}"):
                 call(t, 0)
-        with pytest.raises(errors.DTypeError, match=f"float32 or float64, and the tensor has {dtype.name}"):
+        with pytest.raises(errors.DTypeError, match=f"float32 or float64, but the tensor has {dtype.name}"):
             atomics.add_(t, 0, 1.0)
         with pytest.raises(errors.DTypeError, match=f"the tensor has {dtype.name}"):
             atomics.index_add_atomic_(t, 0, [0], t[:1])

@@ -97,7 +97,7 @@ DataType type_of(const ElementKind& element) {
     if (element.kind == 0)
         for (const auto& known : dlpack::kNamed)
             if (known.bits == bits && known.is_class(element.name)) return {known.code, known.bits, 1};
-    refuse(std::string{"elements of "} + element.name + " have no DLPack type; convert the tensor with to()");
+    refuse(std::string{"elements of "} + element.name + " have no type in DLPack; convert the tensor with to()");
 }
 
 template <class M>

@@ -134,7 +134,7 @@ def test_versions_given_and_taken(newest: Any, name: str) -> None:
     back = from_dlpack(capsule)
     assert name_of(capsule) == f"used_{name}"
     assert back.storage() is t.storage()
-    with pytest.raises(InvalidArgument, match="used before"):
+    with pytest.raises(InvalidArgument, match="already consumed"):
         from_dlpack(capsule)
 
 
@@ -278,10 +278,10 @@ REFUSED: list[tuple[str, type[Exception], str, dict[str, Any]]] = [
     ("cuda managed", BufferError, "on cuda managed", {"device": (13, 0)}),
     ("metal", BufferError, "on metal", {"device": (8, 0)}),
     ("nowhere", BufferError, r"on unknown .*type 99", {"device": (99, 0)}),
-    ("name", InvalidArgument, 'called "tensor"', {"name": b"tensor"}),
-    ("no name", InvalidArgument, 'called ""', {"name": b""}),
-    ("used", InvalidArgument, "used before", {"name": b"used_dltensor"}),
-    ("used versioned", InvalidArgument, "used before", {"name": b"used_dltensor_versioned"}),
+    ("name", InvalidArgument, 'the capsule is "tensor"', {"name": b"tensor"}),
+    ("no name", InvalidArgument, 'the capsule is ""', {"name": b""}),
+    ("used", InvalidArgument, "already consumed", {"name": b"used_dltensor"}),
+    ("used versioned", InvalidArgument, "already consumed", {"name": b"used_dltensor_versioned"}),
     ("axes", InvalidArgument, "65 axes", {"axes": 65}),
     ("axes below 0", InvalidArgument, "-1 axes", {"axes": -1}),
     ("axes without end", InvalidArgument, "2147483647 axes", {"axes": 2**31 - 1}),
