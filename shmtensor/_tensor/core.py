@@ -51,8 +51,8 @@ from ..dtypes import (
 from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument, tensor_advice, type_name
 from ..layouts import Layout, is_ordered, strided
 from ..storage import Storage
-from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, refused, shape_from
-from ..storage.regions import address_of, array_over, is_writable, moving
+from ..storage.arguments import INTEGERS, SEQUENCES, array_from, empty_array, integer, is_writable, refused, shape_from
+from ..storage.regions import address_of, array_over, moving
 from ..storage.storage import storage_of
 
 if TYPE_CHECKING:

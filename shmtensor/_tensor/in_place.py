@@ -10,6 +10,7 @@ from typing import Any
 
 from .._native import is_recorded, set_output
 from ..errors import GradientError, InvalidArgument
+from ..storage.arguments import is_writable
 from . import shapes
 from .core import Tensor
 from .creation import zeros
@@ -103,7 +104,7 @@ def fill_diagonal_(xp: Module, self: Array, fill_value: Any, wrap: bool = False)
     """
     if self.ndim < 2:
         raise InvalidArgument(f"fill_diagonal_ of a tensor of shape {self.shape}; it needs two axes")
-    if not self.flags.writeable:
+    if not is_writable(self):
         raise ValueError("read-only")
     if self.size:
         xp.fill_diagonal(self, fill_value, wrap)

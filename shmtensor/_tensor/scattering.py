@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._native import strided
+from .._native import is_device_array, strided
 from ..errors import DTypeError, InvalidArgument
+from ..storage.arguments import is_writable
 from .axes import along, dim_of, lined, part_of
 from .core import Tensor, array_of, axis_of, index_key, index_of, indices_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
@@ -35,13 +36,15 @@ def _key(a: Array, indices: Any) -> tuple[Any, ...]:
     key: list[Any] = []
     axes = 0
     for one in parts:
-        at: Any = slice(None) if one is None else np.array(one)  # a copy, as in `_indices`
+        # A copy, as in `_indices`; that of a tensor on a GPU was made by `index_key`.
+        at: Any = slice(None) if one is None else one if is_device_array(one) else np.array(one)
         is_mask = one is not None and at.dtype.char in "?B"
         key.append(at.astype(bool) if is_mask else at)
         axes += max(at.ndim, 1) if is_mask else 1
     if axes > a.ndim:
         raise InvalidArgument(f"indices for {axes} axes of a tensor of shape {a.shape}; give at most one for each")
-    return tuple(key)
+    found: tuple[Any, ...] = index_key(tuple(key), a)
+    return found
 
 
 @composed(function=False)
@@ -107,7 +110,7 @@ def masked_scatter(input: Tensor, mask: Any, source: Any) -> Tensor:
 
 
 def _require_writable(a: Array) -> None:
-    if not a.flags.writeable:  # ufunc.at does not check
+    if not is_writable(a):  # ufunc.at does not check
         raise ValueError("read-only")
 
 
@@ -311,7 +314,8 @@ def diagonal_scatter(xp: Module, x: Array, /, src: Array, offset: int = 0, dim1:
     """A copy with `src` in the place of a diagonal of two axes. Raises IndexOutOfRange, InvalidArgument."""
     made = x.copy()
     part = made.diagonal(index_of(offset), axis_of(x, dim1), axis_of(x, dim2))
-    part.flags.writeable = True
+    if isinstance(part, np.ndarray):
+        part.flags.writeable = True  # NumPy returns a read-only view
     return _filled(made, part, src, "diagonal_scatter")
 
 

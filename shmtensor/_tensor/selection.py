@@ -14,6 +14,7 @@ import numpy as np
 
 from ..dtypes import default_float
 from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument
+from ..storage.arguments import is_writable
 from .axes import dim_of, lined
 from .core import FAILURES, Tensor, array_of, axis_of, failed, given, index_of, placed
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
@@ -332,7 +333,7 @@ def _source(values: Any, key: tuple[Any, ...]) -> Any:
 
 def _combine_at(a: Array, key: Any, function: Any, values: Any) -> None:
     """Combine the elements at a key with values by a ufunc of two operands, in place; each of several counts."""
-    if not a.flags.writeable:  # ufunc.at does not check
+    if not is_writable(a):  # ufunc.at does not check
         raise ValueError("read-only")
     if isinstance(values, list):
         values = np.asarray(values)

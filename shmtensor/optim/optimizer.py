@@ -20,7 +20,7 @@ from .._tensor.core import Tensor
 from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import enable_grad
 from ..errors import DTypeError, InvalidArgument, NotSupported
-from ..storage.arguments import read_only
+from ..storage.arguments import is_writable, read_only
 from .arrays import Array, Scratch, scalar, sparse_parts
 from .groups import checked_group
 from .states import loaded, packed
@@ -252,7 +252,7 @@ class Optimizer:
         """Raise an error of this package in place of NumPy's, if a parameter is the cause."""
         for i, p in enumerate(group["params"]):
             a = p._live()
-            if not a.flags.writeable:
+            if not is_writable(a):
                 raise read_only(f"a step of parameter {i}, of shape {a.shape},") from error
             if a.dtype.kind not in "fcV":
                 raise DTypeError(

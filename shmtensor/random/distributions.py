@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .._loading import load
 from .._native import Twister
 from .._tensor.core import Tensor, array_of
 from .._tensor.creation import empty, zeros_like
@@ -51,6 +52,9 @@ def _draw(
     Args:
         put: called with the twister, a contiguous piece of `dtype` to write to, and the place of its first element.
     """
+    if not isinstance(array, np.ndarray):
+        _on_host(array, lambda drawn: _draw(doing, drawn, dtype, generator, put))
+        return
     if not array.flags.writeable:
         raise read_only(doing)
     source = generator_of(generator)
@@ -71,8 +75,18 @@ def _draw(
         array[...] = flat.reshape(array.shape)
 
 
+def _on_host(array: Array, draw: Callable[[NDArray[Any]], None]) -> None:
+    """Draw into memory of the host, and copy it to an array on a GPU: it gets the same values as one on the host."""
+    drawn = np.empty(array.shape, array.dtype)
+    draw(drawn)
+    load("gpu.arrays").copy_in(array, drawn)
+
+
 def _fill(array: Array, name: str, pair: tuple[float, float], generator: Generator | None) -> None:
     """Values of a distribution of `Twister` for every element; of complex ones for the real part, then the other."""
+    if not isinstance(array, np.ndarray):
+        _on_host(array, lambda drawn: _fill(drawn, name, pair, generator))
+        return
     if array.dtype.kind == "c":
         real = array.real
         array = np.lib.stride_tricks.as_strided(real, (*real.shape, 2), (*real.strides, real.itemsize))

@@ -177,9 +177,14 @@ def _has_types(content: Any) -> bool:
     return hasattr(content, "dtype")
 
 
+def is_writable(array: Any) -> bool:
+    """Whether the elements of an array may be written. Those on a GPU always may."""
+    return array.flags.writeable if isinstance(array, np.ndarray) else True
+
+
 def refused(error: Exception, doing: str, array: NDArray[Any]) -> InvalidArgument | DTypeError | LayoutError:
     """Convert an error of NumPy: DTypeError for types, LayoutError for read-only memory, else InvalidArgument."""
-    if "read-only" in str(error) and not array.flags.writeable:
+    if "read-only" in str(error) and not is_writable(array):
         if overlaps(array):
             return LayoutError(
                 f"{doing} a tensor of shape {array.shape} and strides {array.strides} bytes: several elements share "

@@ -23,7 +23,7 @@ from ..allocators.managed import allocate
 from ..allocators.protocol import Allocator, Region
 from ..dtypes import DEFAULT, DTYPES, DType, NumpyType, require_same, require_supported
 from ..errors import DTypeError, InvalidArgument, NotSupported, ShmTensorError, type_name
-from .arguments import INTEGERS, read_only
+from .arguments import INTEGERS, is_writable, read_only
 from .regions import (
     OWN,
     PLACES,
@@ -33,7 +33,6 @@ from .regions import (
     element_count,
     flat_values,
     fresh_array,
-    is_writable,
     moving,
     owner_of,
     region_over,

@@ -127,11 +127,6 @@ def put_bytes(flat: NDArray[Any], raw: NDArray[np.uint8]) -> None:
         np.copyto(flat.view(np.uint8), raw)
 
 
-def is_writable(array: Any) -> bool:
-    """Whether the elements of an array may be written. Those on a GPU always may."""
-    return array.flags.writeable if isinstance(array, np.ndarray) else True
-
-
 def owner_of(array: NDArray[Any]) -> Any:
     """Return what owns the memory of an array: an ndarray, a lease, a block or a buffer; on a GPU, CuPy's memory."""
     if not isinstance(array, np.ndarray):

@@ -202,6 +202,38 @@ def test_shapes(function):
     assert all(np.allclose(host(a), b.numpy(), rtol=1e-5) for a, b in pairs)
 
 
+IN_PLACE = [
+    lambda x: x.uniform_(), lambda x: x.normal_(), lambda x: x.random_(5), lambda x: x.fill_diagonal_(7),
+    lambda x: x.index_add_(0, st.tensor([0, 0]).to(x.device), st.ones(2, 5, device=x.device)),
+    lambda x: x.scatter_(1, st.zeros(4, 1, dtype=st.int64, device=x.device), 3.0),
+    lambda x: x.scatter_add_(1, st.zeros(4, 2, dtype=st.int64, device=x.device), st.ones(4, 2, device=x.device)),
+    lambda x: x.index_put_((st.tensor([1, 1]).to(x.device),), st.ones(5, device=x.device), accumulate=True),
+    lambda x: x.masked_fill_(x > 1, 0), lambda x: x.diagonal_scatter(st.zeros(4, device=x.device)),
+    lambda x: x.copy_(st.rand(4, 5, generator=st.random.Generator().manual_seed(1))), lambda x: x.clamp_(0.7, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", IN_PLACE)
+def test_in_place(function):
+    x = st.rand(4, 5) + 0.5
+    y = x.cuda()
+    results = []
+    for one in (x, y):
+        st.random.manual_seed(3)  # the same values on all devices
+        results.append(function(one).cpu().numpy())
+    assert np.allclose(*results, rtol=1e-5)
+
+
+def test_complex_random_numbers():
+    x = st.zeros(3, 4, dtype=st.complex64, device="cuda").normal_()
+    assert (x.abs() > 0).all().item()
+
+
+def test_modules_are_made_on_a_device():
+    for module in (st.nn.Linear(3, 4, device="cuda"), st.nn.Conv2d(1, 2, 3, device="cuda")):
+        assert all(p.is_cuda and p.abs().max().item() > 0 for p in module.parameters())
+
+
 def test_views_share_memory():
     x = st.zeros(4, 5, device="cuda")
     view = x.t()[1:3]

@@ -8,6 +8,7 @@ exactly the names that CuPy has (names.txt). Device memory that a driver has map
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -266,6 +267,9 @@ def _wrap(value: Any, of: ndarray | None = None) -> Any:
         value = _np.asarray(value)
     if not isinstance(value, _np.ndarray):
         return value
+    if not value.flags.writeable and value.base is not None:  # CuPy has no read-only arrays
+        with suppress(ValueError):
+            value.flags.writeable = True
     array = object.__new__(ndarray)
     if of is not None and _np.may_share_memory(value, of._a) and value.base is not None:
         array._set(value, of._mem, of if of.base is None else of.base)
