@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from locks_world import FORK, child, finish, hold, kill
-from manager_world import BOUND, World, line_of
+from manager_world import BOUND, World, line_of, until
 
 import shmtensor.multiprocessing as mp
 from shmtensor import errors
@@ -86,6 +86,23 @@ def test_a_child_of_any_start_method_has_the_same_objects(ctx: Any) -> None:
     semaphore.release()
     bounded.release()
     assert repr(rlock) == "<RLock(MainProcess, 2)>"
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_the_owner_of_a_lock_has_a_pid(ctx: Any, kind: str) -> None:
+    lock, held = getattr(ctx, kind)(), ctx.Event()
+    assert lock.owner_pid is None
+    with lock:
+        assert lock.owner_pid == os.getpid() and in_thread(lambda: lock.owner_pid) == os.getpid()
+    assert lock.owner_pid is None
+    with child(ctx, hold, lock, held) as process:
+        assert held.wait(BOUND)
+        assert not lock.acquire(timeout=0.01), "a waiter, whose mark is in the word that names the owner"
+        assert lock.owner_pid == process.pid
+        kill(process)
+        until(lambda: lock.owner_pid is None, "the end of the owner")
+    with lock:
+        assert lock.owner_pid == os.getpid() and lock.owner_died
 
 
 def test_a_lock_is_not_its_context_s(ctx: Any) -> None:

@@ -87,11 +87,12 @@ while lock.acquire(False):
     time.sleep(0.01)
 os.kill(int(sys.argv[1]), signal.SIGSTOP)  # the manager notices nothing any more
 os.kill(pid, signal.SIGKILL)
+assert lock.owner_pid in (pid, None)
 os.waitpid(pid, 0)
-print(lock.acquire(timeout=20), lock.owner_died)
+print(lock.owner_pid, lock.acquire(timeout=20), lock.owner_died)
 os.kill(int(sys.argv[1]), signal.SIGCONT)
 """
-    assert here.run(code, str(here.server.pid)) == "True True\n"
+    assert here.run(code, str(here.server.pid)) == "None True True\n"
 
 
 @pytest.mark.parametrize("make", LOCKS)
