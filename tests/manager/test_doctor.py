@@ -17,7 +17,7 @@ from manager_world import World, is_alive, kill, line_of, until
 from shmtensor import _native
 from shmtensor.manager import address
 from shmtensor.manager.monitor import doctor
-from shmtensor.manager.monitor.checks import files, limits, login, memory, versions
+from shmtensor.manager.monitor.checks import clients, files, limits, login, memory, versions
 from shmtensor.manager.monitor.checks.machine import STATES, Finding, Machine, Running
 
 pytestmark = pytest.mark.any_python
@@ -308,6 +308,19 @@ def test_a_manager_of_another_version_and_one_that_runs_out_of_descriptors(tree:
     assert "uses 90 of 100" in limits.open_files(machine)[-1].found
 
 
+def test_clients_that_are_stopped(tree: Tree) -> None:
+    for pid, state in ((7, "T"), (8, "S"), (9, "t"), (11, "T")):
+        tree.write({f"proc/{pid}/stat": f"{pid} (a) T b) {state} 1 1 0\n"})
+    (finding,) = clients.stopped(tree.machine(Running("x", pids=(8, 10))))
+    assert (finding.state, finding.found) == ("ok", "none of the 2 clients is stopped")
+    assert clients.stopped(tree.machine())[0].state == "ok"
+    signalled, traced = clients.stopped(tree.machine(Running("x", pids=(11, 8, 9)), Running("y", pids=(7,))))
+    assert signalled.state == traced.state == "warning"
+    assert signalled.found.endswith("pid 7, 11") and signalled.advice.endswith("kill -CONT 7 11")
+    assert "locks" in signalled.advice
+    assert traced.found == "stopped by a debugger: pid 9" and "kill" not in traced.advice
+
+
 # ----------------------------------------------------------------------------------------------------- on this machine
 
 
@@ -409,6 +422,20 @@ def test_paths_that_are_no_text(here: World) -> None:
     os.mkfifo(here.directory / odd / "x.journal")
     (directory,) = examined(here, **place)["directory"]
     assert directory["state"] == "ok"
+
+
+def test_a_client_that_is_stopped(here: World) -> None:
+    here.env["SHMTENSOR_MANAGER"] = os.fsdecode(here.serve())
+    client = here.script(
+        "import shmtensor.multiprocessing as mp\nlock = mp.Lock()\nlock.acquire()\nprint('held', flush=True)\ninput()"
+    )
+    assert line_of(client) == "held"
+    assert examined(here)["clients"][0]["state"] == "ok"
+    client.send_signal(signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{client.pid}/stat").read_text().split()[2] == "T", "the client to stop")
+    (stopped,) = examined(here)["clients"]
+    assert stopped["state"] == "warning" and stopped["advice"].endswith(f"kill -CONT {client.pid}")
+    client.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.exhaustive

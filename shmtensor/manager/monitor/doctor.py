@@ -18,13 +18,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-_CHECKS = ("versions", "limits", "memory", "kernel", "files", "login")
+_CHECKS = ("versions", "clients", "limits", "memory", "kernel", "files", "login")
 """Modules of `checks`; each has its functions in CHECKS."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add no arguments: `--address` and `--json` are there for all commands."""
-    parser.description = "Checks limits, memory, rights, versions and files, and says what to do. Changes nothing."
+    parser.description = "Checks limits, memory, versions, clients and files, and says what to do. Changes nothing."
 
 
 def run(options: argparse.Namespace) -> int:
