@@ -24,7 +24,17 @@ from .pipeline import Pipeline, Slots
 from .prefetching import Prefetched
 from .randoms import Reseeding, draw_seed
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
-from .state import Portion, Progress, order_of, portions, progress_of, set_order, stream_portions
+from .state import (
+    Portion,
+    Progress,
+    order_facts,
+    order_of,
+    portions,
+    progress_of,
+    require_order,
+    set_order,
+    stream_portions,
+)
 from .stats import LoaderStats
 from .tuning import Tuning, tuned
 
@@ -245,24 +255,36 @@ class DataLoader(Generic[T_co]):
         self._epoch, self._is_epoch_set, self._resumed = epoch, True, None
 
     def state_dict(self) -> dict[str, Any]:
-        """Seed, epoch, batches and samples that were handed out, and the sampler's state. Does not block.
+        """Seed, epoch, batches and samples that were handed out, sampler's state and kind of order. Does not block.
 
         What was loaded ahead does not count. It can be loaded by a loader with another number of workers.
         """
+        order = self._order_facts()
         if self._resumed is not None:
-            return self._resumed.state(self.seed)
+            return self._resumed.state(self.seed, order)
         if self._progress.is_over or self._progress.epoch != self._epoch - 1:
             fresh = Progress(self._epoch)
             self._begin_order(fresh)
-            return fresh.state(self.seed)
-        return self._progress.state(self.seed)
+            return fresh.state(self.seed, order)
+        return self._progress.state(self.seed, order)
+
+    def _order_facts(self) -> dict[str, Any]:
+        if not self._batched:
+            return order_facts(self.sampler, 1)
+        if self.batch_sampler is None:
+            return order_facts(None, self.batch_size)
+        size = getattr(self.batch_sampler, "batch_size", None)
+        return order_facts(self.batch_sampler, size if isinstance(size, int) else None)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next `iter()` go on where `state_dict` was called. Samplers get their state now. Does not block.
 
+        The seed of the state is used. At the start of an epoch, the loader may have another order or batch size.
+
         Raises:
             InvalidArgument: an iterator is in use and would not see the change; or `state_dict` does not come from
-                `state_dict()`, or is that of a longer epoch.
+                `state_dict()`, or is that of a longer epoch; or batches of its epoch were handed out in an order that
+                this loader does not have (another kind or length of sampler, another batch size).
 
         Warns if the order depends on a sampler without state.
         """
@@ -272,7 +294,8 @@ class DataLoader(Generic[T_co]):
                 "load_state_dict after iter(): the iterator would not notice; load the state before, or finish or drop "
                 "the iterator"
             )
-        seed, progress = progress_of(state_dict)
+        seed, progress, order = progress_of(state_dict)
+        require_order(order, self._order_facts(), progress.handed_out)
         self._check_place(progress)
         if progress.sampler is not None:
             set_order(self.batch_sampler if self.batch_sampler is not None else self.sampler, progress.sampler)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..errors import InvalidArgument
+from . import samplers
 
-_KEYS: Final = ("seed", "epoch", "batches", "samples", "sampler", "beyond")
+_KEYS: Final = ("seed", "epoch", "batches", "samples", "sampler", "order", "beyond")
+_SHAPING: Final = ("replacement", "shuffle", "window", "num_replicas")
+"""Attributes of our samplers that their order depends on, besides seed, epoch and length."""
 
 
 class Portion(NamedTuple):
@@ -121,8 +124,8 @@ class Progress:
             self.beyond.remove(self.batches)
             self.batches += 1
 
-    def state(self, seed: int) -> dict[str, Any]:
-        """The state as plain numbers."""
+    def state(self, seed: int, order: dict[str, Any]) -> dict[str, Any]:
+        """The state as plain numbers and strings; `order` is `order_facts` of the loader."""
         return {
             "seed": seed,
             "epoch": self.epoch,
@@ -130,18 +133,19 @@ class Progress:
             "beyond": sorted(self.beyond),
             "samples": self.samples,
             "sampler": self.sampler,
+            "order": order,
         }
 
 
-def progress_of(state: Any) -> tuple[int, Progress]:
-    """Return (seed, progress) of a state. Raises InvalidArgument: it is not the state of a loader."""
+def progress_of(state: Any) -> tuple[int, Progress, dict[str, Any]]:
+    """Return (seed, progress, order facts) of a state. Raises InvalidArgument: it is not the state of a loader."""
     try:
-        *numbers, sampler, beyond = (state[key] for key in _KEYS)
+        *numbers, sampler, order, beyond = (state[key] for key in _KEYS)
         seed, epoch, batches, samples = map(operator.index, numbers)
         ahead = set(map(operator.index, beyond))
         if min(epoch, batches, samples) < 0 or (ahead and min(ahead) < batches):
             raise ValueError
-        return seed, Progress(epoch, batches, ahead, samples, sampler)
+        return seed, Progress(epoch, batches, ahead, samples, sampler), dict(order)
     except (KeyError, TypeError, ValueError):
         raise InvalidArgument(
             f"the state of a DataLoader is a dict with {', '.join(_KEYS)}, as state_dict() gives it; this is {state!r}"
@@ -154,6 +158,12 @@ def _with(sampler: Any, *names: str) -> Any:
         if all(hasattr(one, name) for name in names):
             return one
     return None
+
+
+def is_restored(sampler: Any) -> bool:
+    """Whether a sampler has what `order_of` gives and `set_order` takes."""
+    ways = (("state_dict", "load_state_dict"), ("set_epoch", "epoch"))
+    return any(_with(sampler, *names) is not None for names in ways)
 
 
 def order_of(sampler: Any) -> Any:
@@ -173,3 +183,45 @@ def set_order(sampler: Any, state: Any) -> None:
         kept.load_state_dict(state)
     elif told is not None:
         told.set_epoch(state["epoch"])
+
+
+def order_facts(sampler: Any, batch_size: int | None) -> dict[str, Any]:
+    """What the order of samples and batches follows from, besides seed and epoch. None: not known.
+
+    Of samplers that are not ours, whose names and lengths may change without effect, only whether they have a state.
+    """
+    below = getattr(sampler, "sampler", sampler)
+    kind = type(below)
+    is_ours = getattr(samplers, kind.__name__, None) is kind
+    facts = {
+        "sampler": kind.__name__ if is_ours else None,
+        "has_state": is_restored(sampler),
+        "length": _length(below) if is_ours or isinstance(below, Sequence | np.ndarray) else None,
+        "batch_size": batch_size,
+    }
+    return facts | {name: getattr(below, name) for name in _SHAPING if is_ours and hasattr(below, name)}
+
+
+def _length(sampler: Any) -> int | None:
+    try:
+        return len(sampler)
+    except TypeError:  # its dataset has none
+        return None
+
+
+def require_order(found: dict[str, Any], own: dict[str, Any], batches: int) -> None:
+    """Raise InvalidArgument if a state is in the middle of an epoch whose order this loader certainly does not have.
+
+    Args:
+        found: `order_facts` of the state.
+        own: those of the loader.
+        batches: how many were handed out; 0: the order of the epoch may be another one.
+    """
+    differ = [name for name in own if None not in (found.get(name), own[name]) and found[name] != own[name]]
+    if batches and differ:
+        theirs, ours = (", ".join(f"{name}={facts[name]!r}" for name in differ) for facts in (found, own))
+        raise InvalidArgument(
+            f"the state is after batch {batches} of an epoch with {theirs}, and this loader has {ours}: the rest of "
+            "its order would be another one; make the loader with the dataset, sampler and batch_size of the one that "
+            "the state comes from"
+        )

@@ -13,7 +13,7 @@ import pytest
 from loader_world import Decoded, Random, Rows, Stream
 from manager_world import until
 
-from shmtensor.data import BatchSampler, BucketSampler, DataLoader, RandomSampler
+from shmtensor.data import BatchSampler, BucketSampler, DataLoader, DistributedSampler, RandomSampler
 from shmtensor.errors import InvalidArgument
 
 pytestmark = pytest.mark.usefixtures("in_time")
@@ -124,7 +124,8 @@ def test_samples_are_counted():
     iterator = iter(loader)
     next(iterator), next(iterator)
     assert loader.state_dict() == {
-        "seed": 5, "epoch": 0, "batches": 2, "beyond": [], "samples": 8, "sampler": {"seed": 5, "epoch": 0}
+        "seed": 5, "epoch": 0, "batches": 2, "beyond": [], "samples": 8, "sampler": {"seed": 5, "epoch": 0},
+        "order": {"sampler": "RandomSampler", "has_state": True, "length": 30, "batch_size": 4, "replacement": False},
     }  # fmt: skip
 
 
@@ -252,8 +253,96 @@ def test_a_state_of_batches_of_another_size_is_refused(size, other):
     for _ in range(2):
         next(iterator)
         DataLoader(Rows(20, ()), size).load_state_dict(loader.state_dict())
-        with pytest.raises(InvalidArgument, match=r"samples in .* batch_size"):
+        with pytest.raises(InvalidArgument, match=rf"batch_size={size or 1}, .* has batch_size={other or 1}:"):
             DataLoader(Rows(20, ()), other).load_state_dict(loader.state_dict())
+
+
+class Own(RandomSampler):
+    """A sampler of the program, with a state."""
+
+
+def rows(length: int = 20, **kwargs: Any) -> DataLoader[Any]:
+    return DataLoader(Rows(length, ()), **{"batch_size": 4, **kwargs})
+
+
+def part(**kwargs: Any) -> DataLoader[Any]:
+    return rows(40, sampler=DistributedSampler(range(40), **{"num_replicas": 2, "rank": 0, **kwargs}))
+
+
+def buckets(**kwargs: Any) -> DataLoader[Any]:
+    return DataLoader(Rows(20, ()), batch_sampler=BucketSampler(range(20), **{"batch_size": 4, "window": 2, **kwargs}))
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "theirs", "ours"),
+    [
+        (lambda: rows(shuffle=True), rows, "sampler='RandomSampler', has_state=True", "sampler='SequentialSampler'"),
+        (rows, lambda: rows(shuffle=True), "sampler='SequentialSampler', has_state=False", "sampler='RandomSampler'"),
+        (rows, lambda: rows(24), "length=20", "length=24"),
+        (lambda: rows(shuffle=True), lambda: rows(24, shuffle=True), "length=20", "length=24"),
+        (lambda: rows(sampler=[1] * 20), lambda: rows(sampler=[1] * 19), "length=20", "length=19"),
+        (lambda: rows(3, batch_size=2), lambda: rows(3, batch_size=3), "batch_size=2", "batch_size=3"),
+        (
+            lambda: DataLoader(Stream(), 3),
+            lambda: DataLoader(Stream(), 4),
+            "batch_size=3",
+            "batch_size=4",
+        ),
+        (
+            lambda: rows(sampler=RandomSampler(range(20), replacement=True)),
+            lambda: rows(shuffle=True),
+            "replacement=True",
+            "replacement=False",
+        ),
+        (part, lambda: part(shuffle=False), "shuffle=True", "shuffle=False"),
+        (part, lambda: part(num_replicas=4), "length=20, num_replicas=2", "length=10, num_replicas=4"),
+        (part, lambda: rows(shuffle=True), "sampler='DistributedSampler'", "sampler='RandomSampler'"),
+        (buckets, lambda: buckets(window=3), "window=2", "window=3"),
+        (buckets, lambda: buckets(batch_size=5), "length=5, batch_size=4", "length=4, batch_size=5"),
+        (lambda: rows(sampler=Own(range(20))), lambda: rows(sampler=[1] * 20), "has_state=True", "has_state=False"),
+        (lambda: rows(shuffle=True), lambda: DataLoader(Stream(), 4), "has_state=True", "has_state=False"),
+    ],
+    ids=range(15),
+)
+def test_a_state_of_another_order_is_refused_in_the_middle_of_an_epoch(made, other, theirs, ours):
+    loader, resumed = made(), other()
+    begin = json.loads(json.dumps(loader.state_dict()))
+    iterator = iter(loader)
+    next(iterator)
+    state, before = json.loads(json.dumps(loader.state_dict())), resumed.state_dict()
+    with pytest.raises(InvalidArgument, match=f"after batch 1 of an epoch with {theirs}.* this loader has {ours}"):
+        resumed.load_state_dict(state)
+    assert resumed.state_dict() == before, "nothing was changed"
+    made().load_state_dict(state)
+    resumed.load_state_dict(begin)
+
+
+@pytest.mark.parametrize(
+    ("made", "other"),
+    [
+        (lambda: rows(shuffle=True), lambda: rows(sampler=RandomSampler(range(20), seed=8), num_workers=1)),
+        (lambda: rows(shuffle=True), lambda: rows(shuffle=True, seed=8, drop_last=True, output="numpy")),
+        (rows, lambda: rows(sampler=range(20))),
+        (lambda: rows(batch_size=None), lambda: rows(batch_size=1)),
+        (lambda: rows(sampler=Own(range(20), seed=3)), lambda: rows(sampler=RandomSampler(range(20)))),
+        (part, lambda: part(rank=0, seed=9)),
+    ],
+    ids=range(6),
+)
+def test_a_state_is_resumed_by_a_loader_with_other_arguments_of_no_consequence(made, other):
+    loader, resumed = made(), other()
+    iterator = iter(loader)
+    next(iterator)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert [np.ravel(batch).tolist() for batch in resumed] == [np.ravel(batch).tolist() for batch in iterator]
+
+
+def test_every_rank_loads_the_state_of_the_first():
+    loader = part()
+    next(iter(loader))
+    resumed = part(rank=1)
+    resumed.load_state_dict(loader.state_dict())
+    assert len(whole(resumed)) == 4
 
 
 def test_a_loader_can_be_pickled_with_its_place():
@@ -282,7 +371,7 @@ def test_a_place_that_an_epoch_has_not(change):
 
 def test_a_sampler_without_state_is_warned_of(recwarn):
     dataset = Rows(20, ())
-    state = {"seed": 1, "epoch": 0, "batches": 2, "samples": 8, "sampler": None, "beyond": []}
+    state = {"seed": 1, "epoch": 0, "batches": 2, "samples": 8, "sampler": None, "order": {}, "beyond": []}
     for sampler in (None, list(range(20)), RandomSampler(dataset), Turning()):
         loader = DataLoader(dataset, 4, sampler=sampler)
         iterator = iter(loader)
