@@ -60,7 +60,7 @@ class StateDictMismatch(InvalidArgument, RuntimeError):
 
 
 class SampleMismatch(InvalidArgument, RuntimeError):
-    """Samples of unequal shape, length or keys, or integers beyond int64, cannot be in a batch; the message names them.
+    """Samples of unequal shape, length, keys or kind, or integers beyond int64, cannot be in a batch; it names them.
 
     Make the samples equal in the dataset or its transform, pad them, or pass a `collate_fn` that does.
 
@@ -81,6 +81,23 @@ class DTypeError(ShmTensorError, TypeError):
 
     Convert the data first: a tensor with `to(dtype)`, other objects with `shmtensor.asarray` or `from_dlpack`.
     """
+
+
+class SampleTypeError(DTypeError):
+    """A sample of a type that cannot be in a batch, or not beside the first one; the message names it.
+
+    Convert it in the dataset or its transform, or pass a `collate_fn`.
+
+    Attributes:
+        positions: which samples of the batch it speaks of.
+    """
+
+    def __init__(self, message: str, positions: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.positions = positions
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (*self.args, self.positions)
 
 
 class LayoutError(ShmTensorError, ValueError):

@@ -15,7 +15,7 @@ from .._tensor.core import Tensor
 from .._tensor.creation import asarray, empty, tensor
 from .._tensor.joining import stack
 from ..dtypes import BY_DTYPE, default_float, promoted
-from ..errors import DTypeError, InvalidArgument, SampleMismatch, type_name
+from ..errors import DTypeError, InvalidArgument, SampleMismatch, SampleTypeError, type_name
 from ..storage.arguments import array_from, require_integer
 from .leaves import array_of, is_masked, numbers_of, torch_tensor
 from .randoms import get_worker_info
@@ -99,7 +99,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
             Default: `default_collate_fn_map`.
 
     Raises:
-        DTypeError: objects of a type that is not in the map.
+        SampleTypeError: objects of a type that is not in the map.
         SampleMismatch: samples of different length, keys or shape; it says which.
     """
     functions = default_collate_fn_map if collate_fn_map is None else collate_fn_map
@@ -117,16 +117,20 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
     if isinstance(first, Sequence):
         _require_equal_lengths(batch)
         return _sequenced(first, list(zip(*batch, strict=True)), part)
-    raise DTypeError(
+    raise SampleTypeError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {type_name(first)}{COLLATION_ADVICE}"
+        f"found {type_name(first)} (sample 0 of the batch){COLLATION_ADVICE}",
+        (0,),
     )
 
 
 def _of_key(batch: Sequence[Any], key: Any) -> list[Any]:
     try:
         return [sample[key] for sample in batch]
-    except KeyError:
+    except (KeyError, IndexError, TypeError):
+        for place, sample in enumerate(batch):
+            if not isinstance(sample, Mapping):
+                _refuse_kinds(batch, place)
         place = next(place for place, sample in enumerate(batch) if key not in sample)
         raise SampleMismatch(
             f"sample 0 of the batch has the key {key!r}, and sample {place} does not; "
@@ -139,17 +143,22 @@ def _require_equal_lengths(batch: Sequence[Any]) -> None:
     length = len(batch[0])
     for place, sample in enumerate(batch):
         if not isinstance(sample, Sequence):
-            raise SampleMismatch(
-                f"sample 0 of the batch is a {type_name(batch[0])}, sample {place} a {type_name(sample)}; "
-                "give samples of one type, or pass a collate_fn",
-                (0, place),
-            )
+            _refuse_kinds(batch, place)
         if len(sample) != length:
             raise SampleMismatch(
                 f"each element in list of batch should be of equal size: sample 0 of the batch has {length} elements, "
                 f"sample {place} has {len(sample)}{PADDING_ADVICE}",
                 (0, place),
             )
+
+
+def _refuse_kinds(batch: Sequence[Any], place: int) -> NoReturn:
+    """Raise SampleMismatch: the sample at a place is not of the kind of the first one."""
+    raise SampleMismatch(
+        f"sample 0 of the batch is a {type_name(batch[0])}, sample {place} a {type_name(batch[place])}; "
+        "give samples of one type, or pass a collate_fn",
+        (0, place),
+    )
 
 
 # -- what each type becomes --------------------------------------------------------------------------------------------
@@ -227,24 +236,31 @@ def _arrays_of(batch: Sequence[Any]) -> list[NDArray[Any]]:
         array = _numbers(sample, place)
         if array is None:
             what, remedy = _unfit(sample)
-            raise DTypeError(
+            raise SampleTypeError(
                 "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-                f"found {what} (sample {place} of the batch); {remedy}"
+                f"found {what} (sample {place} of the batch); {remedy}",
+                (place,),
             )
         found.append(array)
     return found
 
 
 def _require_numbers(batch: Sequence[Any]) -> None:
-    """Raise DTypeError if a sample is neither a number nor an array or tensor."""
+    """Raise SampleTypeError if a sample is not a number, array or tensor; SampleMismatch if it has an axis."""
     if set(map(type, batch)) <= _NUMBERS:
         return
+    arrays = []
     for place, sample in enumerate(batch):
-        if not isinstance(sample, int | float) and numbers_of(sample) is None:
-            raise DTypeError(
+        array = np.asarray(sample) if isinstance(sample, int | float) else numbers_of(sample)
+        if array is None:
+            raise SampleTypeError(
                 f"default_collate: sample 0 of the batch is a number, and sample {place} a {type_name(sample)}; give "
-                "all samples one type"
+                "all samples one type",
+                (0, place),
             )
+        arrays.append(array)
+    if any(array.ndim for array in arrays):
+        _refuse_shapes(arrays)
 
 
 def _common_type(batch: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
@@ -327,7 +343,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         batch: samples of one tree, as a sequence.
 
     Raises:
-        DTypeError: other objects.
+        SampleTypeError: other objects; the message names the first.
         SampleMismatch: samples of unequal shape, length or keys, or one of Python's integers that int64 cannot hold in
             a batch without floats; the message names them.
     """

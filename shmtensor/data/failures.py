@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ..errors import ShmTensorError
 from ..ipc.codec import decode_from_wire, encode_for_wire
 
-Failure: TypeAlias = tuple[Any, str, bytes | None]
-"""What a worker tells of an exception: (key, traceback, the exception's pickle or None)."""
+Failure: TypeAlias = tuple[str | None, str, bytes | None]
+"""What a worker tells of an exception: (subject of a KeyedError, traceback, the exception's pickle or None)."""
+_SHOWN = 8
 
 
 class KeyedError(Exception):
-    """A sample could not be loaded: the key, and the exception."""
+    """Samples could not be loaded, sent or collated: which ones in words, and the exception."""
 
-    def __init__(self, key: Any, error: BaseException) -> None:
-        super().__init__(key, error)
-        self.key: Any = key
+    def __init__(self, subject: str, error: BaseException) -> None:
+        super().__init__(subject, error)
+        self.subject: str = subject
         self.error: BaseException = error
+
+
+def indices(keys: Sequence[Any]) -> str:
+    """Keys in words, "index 3" or "indices 3, 4". Does not block."""
+    shown = ", ".join(repr(key) for key in keys[:_SHOWN])
+    more = f", ... ({len(keys)} in all)" if len(keys) > _SHOWN else ""
+    return f"{'index' if len(keys) == 1 else 'indices'} {shown}{more}"
+
+
+def sample_of(key: Any) -> str:
+    """The subject of an error of one sample. Does not block."""
+    return f"the sample of index {key!r}"
+
+
+def samples_of(keys: Sequence[Any]) -> str:
+    """The subject of an error of some samples. Does not block."""
+    return f"the sample{'s' * (len(keys) != 1)} of {indices(keys)}"
+
+
+def batch_of_keys(keys: Sequence[Any]) -> str:
+    """The subject of an error of a whole batch. Does not block."""
+    return f"the batch of {indices(keys)}"
 
 
 def failure_of(error: BaseException) -> Failure:
     """What a worker tells of an exception."""
-    key = None
+    subject = None
     if isinstance(error, KeyedError):
-        key, error = error.key, error.error
+        subject, error = error.subject, error.error
     text = "".join(traceback.format_exception(error))
     try:
         # The text tells these. Libraries that pickle them as well (tblib, which Dask imports) fail at a deep recursion.
@@ -33,10 +57,10 @@ def failure_of(error: BaseException) -> Failure:
             BaseException.__setattr__(error, name, None)  # also where its class refuses attributes
         data = encode_for_wire(error)
         if type(decode_from_wire(data)) is not type(error):
-            return key, text, None
-        return key, text, encode_for_wire(error)
+            return subject, text, None
+        return subject, text, encode_for_wire(error)
     except BaseException:  # pickle runs code of the exception
-        return key, text, None
+        return subject, text, None
 
 
 def raise_failure(failure: Failure, what: str, otherwise: type[ShmTensorError]) -> NoReturn:

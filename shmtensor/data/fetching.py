@@ -25,12 +25,14 @@ from .._loading import load
 from .._tensor.core import Tensor
 from .._tensor.creation import empty
 from ..errors import SampleFailed
+from ..ipc.codec import encode_for_wire
 from .collate import default_convert
 from .datasets import method_of, tell_epoch
-from .failures import KeyedError, failure_of
+from .failures import KeyedError, batch_of_keys, failure_of, sample_of, samples_of
 from .layouts import Layout
 from .outputs import bounded, detached
 from .randoms import Reseeding, WorkerInfo, begin_sample, begin_worker, end_samples, mixed
+from .state import listed
 
 FREE: Final = 0
 DONE: Final = -1
@@ -226,7 +228,7 @@ class Fetcher:
         try:
             return self._get(key)  # type: ignore[misc]
         except self._caught as error:
-            raise KeyedError(key, error) from error
+            raise KeyedError(sample_of(key), error) from error
 
     def samples(self, epoch: int, keys: Sequence[Any]) -> list[Any]:
         """Load samples. Raises KeyedError."""
@@ -241,13 +243,13 @@ class Fetcher:
         try:
             found = list(self._get_many(keys))  # type: ignore[misc]
         except self._caught as error:
-            raise KeyedError(keys, error) from error
+            raise KeyedError(samples_of(keys), error) from error
         if len(found) != len(keys):
             wrong = SampleFailed(
                 f"__getitems__ of the dataset returned {len(found)} samples for {len(keys)} keys; "
                 "return one for each key, in their order"
             )
-            raise KeyedError(keys, wrong)
+            raise KeyedError(samples_of(keys), wrong)
         return found
 
     def take(self, run: int, epoch: int, start: int, length: int) -> list[Any]:
@@ -260,7 +262,7 @@ class Fetcher:
             try:
                 stream = self._streams[run] = _Stream(iter(self.task.dataset))
             except self._caught as error:
-                raise KeyedError(0, error) from error
+                raise KeyedError(sample_of(0), error) from error
         found = []
         while not stream.is_over and stream.position < start + length:
             position = stream.position
@@ -273,7 +275,7 @@ class Fetcher:
             except self._caught as error:
                 stream.position += length - position % length
                 if position >= start:
-                    raise KeyedError(position, error) from error
+                    raise KeyedError(sample_of(position), error) from error
                 continue
             stream.position += 1
             if position >= start:
@@ -285,15 +287,19 @@ class Fetcher:
         self._streams.pop(run, None)
 
     def finished(self, samples: list[Any], keys: Sequence[Any]) -> Any:
-        """What a job of one chunk gives: samples collated by the user's function, or one sample converted."""
-        if not self.task.batched:
-            sample = samples[0]
-            if self.task.collate_fn is not None:
-                return self.task.collate_fn(sample)
+        """What a job of one chunk gives: samples collated by the user's function, or one sample converted.
+
+        Raises KeyedError.
+        """
+        collate, batched = self.task.collate_fn, self.task.batched
+        try:
+            if collate is not None:
+                return collate(samples if batched else samples[0])
             with bounded(keys):
-                return detached(default_convert(sample))
-        assert self.task.collate_fn is not None
-        return self.task.collate_fn(samples)
+                return detached(default_convert(samples[0]))
+        except self._caught as error:
+            some = listed(keys)
+            raise KeyedError(batch_of_keys(some) if batched else sample_of(some[0]), error) from error
 
     def write(
         self, layout: Layout, arrays: Sequence[NDArray[Any]], epoch: int, first: int, keys: Sequence[Any]
@@ -309,7 +315,7 @@ class Fetcher:
                 try:
                     self._fill(key, layout.row(arrays, row))
                 except self._caught as error:
-                    raise KeyedError(key, error) from error
+                    raise KeyedError(sample_of(key), error) from error
             return [], True
         if self._get_many or self._pool or self._reseed or self.task.loads:
             samples = self.samples(epoch, keys)
@@ -322,7 +328,7 @@ class Fetcher:
             try:
                 sample = get(key)  # type: ignore[misc]
             except self._caught as error:
-                raise KeyedError(key, error) from error
+                raise KeyedError(sample_of(key), error) from error
             fits = fits and write(arrays, row, sample)
             samples.append(sample)
         return samples, fits
@@ -370,8 +376,8 @@ def copied(tree: Any) -> Any:
 class _Worker:
     """One worker at its jobs."""
 
-    def __init__(self, word: int, results: Any, fetcher: Fetcher) -> None:
-        self._word, self._results, self._fetcher = word, results, fetcher
+    def __init__(self, word: int, number: int, results: Any, fetcher: Fetcher) -> None:
+        self._word, self._number, self._results, self._fetcher = word, number, results, fetcher
         self._layout: Layout | None = None
 
     def set_layout(self, layout: Layout | None) -> None:
@@ -391,7 +397,7 @@ class _Worker:
             try:
                 self._do(job, words, arrays, chunk)
             except BaseException as error:  # also sys.exit()
-                self._results.put(("failed", job.number, chunk, failure_of(error)))
+                self._results.put(("failed", job.number, chunk, failure_of(error), self._number))
             finally:
                 end_samples()
             words[job.chunks + chunk] = _now() - begun
@@ -425,12 +431,34 @@ class _Worker:
         result = fetcher.finished(samples, keys) if fetcher.task.finishes else None
         with bounded(keys):
             if fetcher.task.finishes:
-                self._results.put(("result", job.number, chunk, result))
+                self._send("result", job, chunk, [result], keys, result)
             elif not fits:
-                self._results.put(("part", job.number, chunk, first, [copied(detached(one)) for one in samples]))
+                parts = [copied(detached(one)) for one in samples]
+                self._send("part", job, chunk, parts, keys, first, parts, self._number)
             elif layout is not None and layout.others:
                 rests = [detached(layout.rest(sample)) for sample in samples]
-                self._results.put(("rest", job.number, chunk, first, rests))
+                self._send("rest", job, chunk, rests, keys, first, rests)
+
+    def _send(self, kind: str, job: Job, chunk: int, parts: list[Any], keys: Sequence[Any], *content: Any) -> None:
+        """Send what was made of a chunk. Raises KeyedError with the keys of those `parts` that cannot be sent."""
+        try:
+            self._results.put((kind, job.number, chunk, *content))
+        except RecursionError:
+            raise
+        except Exception as error:
+            some = listed(keys)
+            if len(parts) == 1:
+                raise KeyedError(samples_of(some), error) from error
+            refused = [key for key, part in zip(some, parts, strict=False) if not _can_be_sent(part)]
+            raise KeyedError(samples_of(refused or some), error) from error
+
+
+def _can_be_sent(part: Any) -> bool:
+    try:
+        encode_for_wire(part)
+    except Exception:  # pickle runs code of the objects
+        return False
+    return True
 
 
 def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:
@@ -442,7 +470,7 @@ def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:
         begin_worker(WorkerInfo(number, task.workers, mixed(task.seed, task.epoch, word) >> 1, task.dataset))
         if task.init is not None:
             task.init(number)
-        worker = _Worker(word, results, Fetcher(task, BaseException))
+        worker = _Worker(word, number, results, Fetcher(task, BaseException))
     except BaseException as error:
         results.put(("broken", number, failure_of(error)))
         while jobs.get() is not None:

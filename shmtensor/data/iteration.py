@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._tensor.core import Tensor
-from ..errors import SampleFailed, SampleMismatch, type_name
+from ..errors import SampleFailed, type_name
 from .failures import KeyedError
 from .fetching import Fetcher, Task, loads_many, many_size
 from .layouts import Layout
 from .outputs import bounded
-from .pipeline import Batch, Pipeline, Slots, batch_of, collated, counted, named, require_fork
+from .pipeline import Batch, Pipeline, Slots, batch_of, collated, counted, naming, require_fork
 from .randoms import _current
 from .state import Portion, Progress, listed
 
@@ -105,11 +105,11 @@ class LocalIterator:
         except KeyedError as caught:
             failed = caught.error
             with suppress(Exception):  # an exception may refuse it
-                failed.add_note(f"(the sample of index {caught.key!r})")
+                failed.add_note(f"({caught.subject})")
             if isinstance(failed, StopIteration):
                 raise SampleFailed(
-                    f"the sample of index {caught.key!r} raised StopIteration; "
-                    "catch it in the dataset, or raise another exception"
+                    f"{caught.subject} raised StopIteration; catch it in the dataset or collate_fn, or raise another "
+                    "exception"
                 ) from failed
         finally:
             _current.sample, _current.generator = outer
@@ -169,16 +169,13 @@ class LocalIterator:
                 return counted(result, epoch.convert, slots), rows
         if layout is not None:
             slots.judge(fits)
-        if fits and layout is not None:
-            rests = [layout.rest(sample) for sample in samples] if layout.others else []
-            return batch_of(layout, made, rests, epoch.convert, slots), rows
-        try:
-            with bounded(keys):
-                if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
-                    slots.learn(samples[0])
-                return counted(collated(samples), epoch.convert, slots), rows
-        except SampleMismatch as error:
-            raise named(error, keys) from None
+        with bounded(keys), naming(keys, {}):
+            if fits and layout is not None:
+                rests = [layout.rest(sample) for sample in samples] if layout.others else []
+                return batch_of(layout, made, rests, epoch.convert, slots), rows
+            if samples and not epoch.task.stream and (layout is not None or slots.is_unknown):
+                slots.learn(samples[0])
+            return counted(collated(samples), epoch.convert, slots), rows
 
 
 class WorkerIterator:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -12,9 +13,17 @@ import numpy as np
 
 from .. import _native
 from .._tensor.core import Tensor
-from ..errors import InvalidArgument, LoaderTimeout, OutOfMemory, QuotaExceeded, SampleFailed, SampleMismatch
+from ..errors import (
+    InvalidArgument,
+    LoaderTimeout,
+    OutOfMemory,
+    QuotaExceeded,
+    SampleFailed,
+    SampleMismatch,
+    SampleTypeError,
+)
 from .collate import default_collate
-from .failures import Failure, raise_failure
+from .failures import Failure, batch_of_keys, indices, raise_failure
 from .fetching import (
     CANCELLED,
     DONE,
@@ -44,6 +53,8 @@ _TRIES: Final = 3
 """Workers that may die with one and the same chunk."""
 _BEHIND: Final = 8
 """Messages that a worker may have unread beyond two for each batch that is being loaded."""
+_NAMED: Final = 8
+"""Samples that an error names at most."""
 _MISFITS: Final = 3
 """Batches in a row that do not fit their slots, after which slots are no longer tried."""
 
@@ -157,9 +168,11 @@ class Batch:
         rows: how many samples it has in the end.
         nbytes: that it is going to take, as far as that is known.
         parts: (first row, samples) by chunk, of what does not fit the slots.
+        senders: numbers of the workers that sent these, by row.
         rests: the same, of leaves without a slot.
         result: (what the collate function gave,).
-        failure: (key, traceback, pickle) of the first exception.
+        failure: the first exception.
+        failed_in: number of the worker that it is of.
         blame: deaths by chunk.
         is_seen: whether a look at all chunks has found them done.
         is_told: whether the message came that all chunks are done; all others about it came before.
@@ -172,9 +185,11 @@ class Batch:
     rows: int
     nbytes: int
     parts: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
+    senders: dict[int, int] = field(default_factory=dict)
     rests: dict[int, tuple[int, list[Any]]] = field(default_factory=dict)
     result: tuple[Any] | None = None
     failure: Failure | None = None
+    failed_in: int = 0
     blame: dict[int, int] = field(default_factory=dict)
     is_seen: bool = False
     is_told: bool = False
@@ -207,8 +222,8 @@ class Batch:
         for chunk in loose:
             _native.atomic_compare_exchange(self.words, chunk, LOOSE, FREE, "seq_cst")
 
-    def take(self, chunk: int, first: int, samples: list[Any]) -> None:
-        """Take samples that were sent: into the slots, if they fit."""
+    def take(self, chunk: int, first: int, samples: list[Any], sender: int) -> None:
+        """Take samples that a worker has sent: into the slots, if they fit."""
         if self.layout is not None and self.job.slots is not None:
             arrays = Layout.arrays(self.job.slots)
             map_rows(arrays, first, len(samples))
@@ -216,6 +231,7 @@ class Batch:
                 self.rests[chunk] = first, [self.layout.rest(sample) for sample in samples]
                 return
         self.parts[chunk] = first, samples
+        self.senders.update(dict.fromkeys(range(first, first + len(samples)), sender))
 
     def keys_of(self, chunks: Iterable[int]) -> list[Any]:
         """The keys of some chunks."""
@@ -226,8 +242,8 @@ class Batch:
     def collected(self, convert: Callable[[Tensor], Any], known: Slots) -> Any:
         """The batch, pinned and counted by `known`. Raises what a worker raised, or what collation raises."""
         if self.failure is not None:
-            raise_loading(self.failure)
-        with bounded(self.portion.keys):
+            raise_loading(self.failure, self.failed_in)
+        with bounded(self.portion.keys), naming(self.portion.keys, self.senders):
             return self._collected(convert, known)
 
     def _collected(self, convert: Callable[[Tensor], Any], known: Slots) -> Any:
@@ -239,11 +255,7 @@ class Batch:
                 slots = tuple(slot[: self.rows] for slot in slots)
             rests = [rest for _, some in sorted(self.rests.values(), key=lambda pair: pair[0]) for rest in some]
             return batch_of(self.layout, slots, rests, convert, known)
-        samples = self._samples()
-        try:
-            return counted(collated(samples), convert, known)
-        except SampleMismatch as error:
-            raise named(error, self.portion.keys) from None
+        return counted(collated(self._samples()), convert, known)
 
     def _samples(self) -> list[Any]:
         """All samples, of which some were sent and others lie in the slots."""
@@ -284,17 +296,31 @@ def collated(samples: list[Any]) -> Any:
     return detached(default_collate(samples))
 
 
-def named(error: SampleMismatch, keys: Any) -> SampleMismatch:
-    """The error with the indices of the samples that it speaks of."""
-    found = listed(keys)
-    names = ", ".join(repr(found[place]) for place in error.positions[:8])
-    return SampleMismatch(f"{error} (indices of these samples: {names})", error.positions)
+@contextmanager
+def naming(keys: Any, senders: Mapping[int, int]) -> Iterator[None]:
+    """Add the indices of samples to errors of collation in a `with` statement, as far as these say which they are.
+
+    Args:
+        keys: of the batch.
+        senders: numbers of the workers that loaded its samples, by position, where they are known.
+    """
+    try:
+        yield
+    except (SampleMismatch, SampleTypeError) as error:
+        found, places = listed(keys), error.positions[:_NAMED]
+        names = (repr(found[place]) + (f" (worker {senders[place]})" if place in senders else "") for place in places)
+        text = f"{error} (indices of these samples: {', '.join(names)})"
+        raise type(error)(text, error.positions) from None
+    except Exception as error:
+        with suppress(Exception):  # an exception may refuse it
+            error.add_note(f"({batch_of_keys(listed(keys))})")
+        raise
 
 
-def raise_loading(failure: Failure) -> NoReturn:
+def raise_loading(failure: Failure, worker: int) -> NoReturn:
     """Raise the exception of a worker, or SampleFailed if that is not possible; both have its traceback."""
-    key = failure[0]
-    what = "a worker raised" if key is None else f"the sample of index {key!r} was loaded by a worker, which raised"
+    subject = failure[0]
+    what = f"worker {worker} raised" if subject is None else f"{subject} was loaded by worker {worker}, which raised"
     raise_failure(failure, what, SampleFailed)
 
 
@@ -497,17 +523,17 @@ class Pipeline:
         kind, number, *content = message
         if kind == "broken":
             self.close()
-            raise_loading(content[0])
+            raise_loading(content[0], number)
         batch = self._pending.get(number)
         if batch is None:
             return
         if kind == "done":
             batch.is_told = True
         elif kind == "part":
-            chunk, first, samples = content
+            chunk, first, samples, sender = content
             if samples and self.slots.layout is batch.layout:
                 self._learn(batch, samples[0])
-            batch.take(chunk, first, samples)
+            batch.take(chunk, first, samples, sender)
         elif kind == "rest":
             chunk, first, rests = content
             batch.rests[chunk] = first, rests
@@ -516,7 +542,7 @@ class Pipeline:
         elif kind == "short":
             batch.rows = content[0]
         elif batch.failure is None:
-            batch.failure = content[1]
+            _, batch.failure, batch.failed_in = content
             batch.cancel()
 
     def _learn(self, batch: Batch, sample: Any) -> None:
@@ -536,7 +562,7 @@ class Pipeline:
             chunks = np.flatnonzero(words == member.word).tolist()
             state = ", which is stopped by a signal," if member.is_stopped() else ""
             if chunks:
-                who.append(f"worker {member.number} (pid {member.pid}){state} has {_some(batch.keys_of(chunks))}")
+                who.append(f"worker {member.number} (pid {member.pid}){state} has {indices(batch.keys_of(chunks))}")
             elif state:
                 who.append(f"worker {member.number} (pid {member.pid}){state} has none of it")
         return (
@@ -592,7 +618,7 @@ class Pipeline:
 
     def _judge_death(self, member: Member, lost: list[tuple[Batch, int]]) -> None:
         keys = [key for batch, chunk in lost for key in batch.keys_of([chunk])]
-        doing = f"while it loaded {_some(keys)}" if keys else "while it had no sample"
+        doing = f"while it loaded {indices(keys)}" if keys else "while it had no sample"
         again = ""
         for batch, chunk in lost:
             batch.blame[chunk] = batch.blame.get(chunk, 0) + 1
@@ -606,12 +632,6 @@ class Pipeline:
             advice = "" if self._restart else "; on_worker_death='restart' goes on without loss"
             self.close()
             raise member.death(f"{doing}{again}{advice}")
-
-
-def _some(keys: list[Any]) -> str:
-    shown = ", ".join(repr(key) for key in keys[:8])
-    more = f", ... ({len(keys)} in all)" if len(keys) > 8 else ""
-    return f"{'index' if len(keys) == 1 else 'indices'} {shown}{more}"
 
 
 def require_fork(pipeline: Pipeline) -> None:

@@ -21,10 +21,10 @@ from .. import _native
 from .._tensor.core import Tensor
 from .._tensor.creation import empty, zeros
 from ..errors import (
-    DTypeError,
     InvalidArgument,
     ManagerError,
     SampleMismatch,
+    SampleTypeError,
     ShmTensorError,
     TaskFailed,
     WorkerDied,
@@ -477,7 +477,7 @@ class Simulations(User):
 
 def _unjoined(error: Exception, places: NDArray[np.int64]) -> Exception:
     """The error for results that cannot be joined, with their ids and what to do."""
-    positions = error.positions if isinstance(error, SampleMismatch) else ()
+    positions = error.positions if isinstance(error, SampleMismatch | SampleTypeError) else ()
     found = [int(places[position]) for position in positions] or places.tolist()
     ids = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
     if len(places) == 1:
@@ -487,10 +487,9 @@ def _unjoined(error: Exception, places: NDArray[np.int64]) -> Exception:
             f"ids of these simulations: {ids}; the results stay: gather(1, 1) returns them one by one, or let the "
             "method return results of one shape"
         )
-    if isinstance(error, SampleMismatch | DTypeError):
+    if isinstance(error, SampleMismatch | SampleTypeError):
         text = str(error).removesuffix(PADDING_ADVICE).removesuffix(COLLATION_ADVICE)
-        text = f"{text} ({advice})"
-        return SampleMismatch(text, positions) if isinstance(error, SampleMismatch) else DTypeError(text)
+        return type(error)(f"{text} ({advice})", positions)
     with suppress(Exception):  # it refuses attributes
         error.add_note(advice)
     return error

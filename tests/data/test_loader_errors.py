@@ -9,9 +9,11 @@ import dataclasses
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ from shmtensor.errors import (
     OutOfMemory,
     SampleFailed,
     SampleMismatch,
+    SampleTypeError,
     WorkerDied,
 )
 from shmtensor.manager import client
@@ -85,10 +88,109 @@ def test_samples_of_unequal_shape_are_named(workers, bad):
         whole(DataLoader(Failing(bad, "shape"), 4, num_workers=workers))
 
 
+FORK = {0: None, 2: "fork"}
+"""Start methods by the number of workers; datasets have functions that cannot be pickled."""
+
+
+class Odd(Rows):
+    """One sample is another thing than the others."""
+
+    def __init__(self, others: Any, odd: Any) -> None:
+        super().__init__()
+        self.others, self.odd = others, odd
+
+    def __getitem__(self, index: int) -> Any:
+        return self.odd(index) if index == 37 else self.others(index)
+
+
+class OddStream(Stream):
+    """The same one after the other."""
+
+    def __init__(self, others: Any, odd: Any) -> None:
+        super().__init__(64)
+        self.rows = Odd(others, odd)
+
+    def __iter__(self) -> Any:
+        return map(self.rows.__getitem__, range(64))
+
+
+def vector(index: int) -> Any:
+    return np.full(3, index, np.float32)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_objects_cannot_be_collated(workers):
-    with pytest.raises(DTypeError, match="object"):
-        whole(DataLoader(Failing(37, "object"), 4, num_workers=workers))
+@pytest.mark.parametrize("make", [Odd, OddStream])
+@pytest.mark.parametrize(
+    ("others", "odd", "kind", "words"),
+    [
+        (vector, lambda _: object(), SampleTypeError, "found object"),
+        (vector, lambda _: None, SampleTypeError, "found NoneType"),
+        (vector, lambda _: np.array(["a"]), SampleTypeError, "an array of <U1"),
+        (vector, lambda n: (vector(n), 1), SampleTypeError, "found tuple"),
+        (lambda n: {"x": vector(n), "y": 1}, lambda n: {"x": vector(n), "y": None}, SampleTypeError, "NoneType"),
+        (lambda _: 1.5, lambda _: "text", SampleTypeError, "a number, and sample 1 a str"),
+        (lambda _: 1.5, vector, SampleMismatch, r"\(\), sample 1 \(3,\)"),
+        (lambda n: {"x": vector(n)}, vector, SampleMismatch, "a dict, sample 1 a numpy.ndarray"),
+        (lambda n: {"x": vector(n)}, lambda _: [1.0], SampleMismatch, "a dict, sample 1 a list"),
+        (lambda n: {"x": vector(n)}, lambda _: None, SampleMismatch, "a dict, sample 1 a NoneType"),
+        (lambda n: {"x": vector(n)}, lambda n: {"y": vector(n)}, SampleMismatch, "the key 'x'"),
+        (vector, lambda _: np.zeros((2, 2)), SampleMismatch, r"sample 1 \(2, 2\)"),
+    ],
+    ids=range(12),
+)
+def test_the_sample_that_does_not_fit_is_named_with_its_worker(workers, make, others, odd, kind, words):
+    iterator = iter(DataLoader(make(others, odd), 4, num_workers=workers, multiprocessing_context=FORK[workers]))
+    for _ in range(9):
+        next(iterator)
+    with pytest.raises(kind, match=words) as caught:
+        next(iterator)
+    assert 1 in caught.value.positions
+    worker = r" \(worker [01]\)" if workers else ""
+    assert re.search(rf"\(indices of these samples: .*\b37{worker}\)$", str(caught.value))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_objects_that_cannot_be_collated_are_named_in_every_batch(workers):
+    with pytest.raises(SampleTypeError, match=r"found object \(sample 0 of the batch\).*indices of these samples: 0"):
+        next(
+            iter(
+                DataLoader(Odd(lambda _: object(), None), 4, num_workers=workers, multiprocessing_context=FORK[workers])
+            )
+        )
+    rows = Odd(lambda n: (vector(n), None), None)
+    with pytest.raises(SampleTypeError, match=r"NoneType .*indices of these samples: 0"):
+        next(iter(DataLoader(rows, 4, num_workers=workers, multiprocessing_context=FORK[workers])))
+
+
+@pytest.mark.parametrize("size", [4, None])
+@pytest.mark.parametrize("make", [Odd, OddStream])
+def test_a_sample_that_cannot_be_sent_is_named_with_its_worker(make, size):
+    dataset = make(vector, lambda _: threading.Lock())
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        whole(DataLoader(dataset, size, num_workers=2, multiprocessing_context="fork"))
+    assert re.match(r"\nthe sample of index 37 was loaded by worker [01], which raised", caught.value.__notes__[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("collate_fn", [np.stack, st.data.default_collate])
+def test_the_batch_that_a_collate_fn_fails_at_is_named(workers, collate_fn):
+    dataset = Odd(vector, lambda _: np.zeros(4))
+    loader = DataLoader(dataset, 4, num_workers=workers, collate_fn=collate_fn, multiprocessing_context=FORK[workers])
+    with pytest.raises(ValueError, match="shape") as caught:
+        list(loader)
+    assert "the batch of indices 36, 37, 38, 39" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_batch_that_a_registered_function_fails_at_is_named(workers, monkeypatch):
+    def refuse(batch: Any, *, collate_fn_map: Any) -> Any:
+        raise KeyError("no such thing")
+
+    monkeypatch.setitem(st.data.default_collate_fn_map, complex, refuse)
+    loader = DataLoader([2j] * 6, 4, num_workers=workers, multiprocessing_context=FORK[workers])
+    with pytest.raises(KeyError, match="no such thing") as caught:
+        list(loader)
+    assert caught.value.__notes__ == ["(the batch of indices 0, 1, 2, 3)"]
 
 
 def itself() -> Any:
