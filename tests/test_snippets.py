@@ -27,6 +27,7 @@ BEGINS = re.compile(r"\s*(import |from |# \w+\.py\n)")
 OPTIONAL = ("torch", "jax", "ray", "dask", "distributed", "cupy", "PIL", "joblib", "textual", "sklearn")
 OUTPUT = {
     "loader.py": "4950 True\n",
+    "adam.py": "True\n",
     "rollouts.py": "4950.0\n(1,) float64 256\n",
     "train.py": "600 steps, accuracy above 0.9: True\n",
     "rendezvous.py": "[0, 1] [1.0, 2.0]\n",

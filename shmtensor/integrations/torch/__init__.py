@@ -1,8 +1,8 @@
 """PyTorch programs in our shared memory (docs/torch.md).
 
 `shmtensor.multiprocessing` in the place of `torch.multiprocessing` sends torch tensors, storages, Parameters and
-modules as handles in our memory. `share_module` and `share_tensor_` move what exists. With `context`, the workers of
-torch's DataLoader collate into our memory.
+modules as handles in our memory. `share_module`, `share_optimizer` and `share_tensor_` move what exists. With
+`context`, the workers of torch's DataLoader collate into our memory.
 
 The module is loaded by the first message, DLPack export or import of a process that has imported torch. It changes
 four methods of `torch.UntypedStorage` and torch's registered reducer of it, for storages in our memory only:
@@ -23,9 +23,10 @@ except ModuleNotFoundError as _problem:
 from . import reductions, storages
 from .conversions import from_torch, to_torch
 from .loading import context
+from .optimizers import share_optimizer
 from .sharing import share_module, share_tensor_
 
-__all__ = ["context", "from_torch", "share_module", "share_tensor_", "to_torch"]
+__all__ = ["context", "from_torch", "share_module", "share_optimizer", "share_tensor_", "to_torch"]
 
 storages.install()
 reductions.install()

@@ -39,7 +39,7 @@ def share_tensor_(tensor: torch.Tensor) -> torch.Tensor:
     if is_lazy(tensor):
         raise InvalidArgument("a lazy parameter has no shape yet: call its module once with an input, then share it")
     for part in _movable(tensor):
-        _share(part)
+        share_part(part)
     return tensor
 
 
@@ -71,7 +71,7 @@ def share_module(module: torch.nn.Module) -> torch.nn.Module:
                 f"{name!r} of a {type(module).__name__} cannot be shared, so nothing was moved: {error}"
             ) from None
     for part in parts:
-        _share(part)
+        share_part(part)
     return module
 
 
@@ -89,13 +89,13 @@ def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _movable(tensor: Any) -> list[Any]:
     """The dense tensors with memory that a tensor consists of. Raises InvalidArgument if one cannot be moved."""
-    parts = [part for part in _parts(tensor) if part.untyped_storage().nbytes()]
+    parts = [part for part in dense_parts(tensor) if part.untyped_storage().nbytes()]
     for part in parts:
         memory.require_movable(part.untyped_storage())
     return parts
 
 
-def _parts(tensor: Any) -> Iterator[Any]:
+def dense_parts(tensor: Any) -> Iterator[Any]:
     """The dense tensors that a tensor consists of."""
     if tensor.device.type != "cpu":
         raise InvalidArgument(
@@ -103,7 +103,7 @@ def _parts(tensor: Any) -> Iterator[Any]:
         )
     if hasattr(tensor, "__tensor_flatten__"):  # subclasses that consist of other tensors
         for name in tensor.__tensor_flatten__()[0]:
-            yield from _parts(getattr(tensor, name))
+            yield from dense_parts(getattr(tensor, name))
     elif tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
     elif tensor.layout in _COMPRESSED:
@@ -119,7 +119,8 @@ def _parts(tensor: Any) -> Iterator[Any]:
         yield tensor
 
 
-def _share(tensor: Any) -> None:
+def share_part(tensor: Any) -> None:
+    """Move a dense tensor with memory into ours, unless it is there. Raises as `share_tensor_`."""
     storage = tensor.untyped_storage()
     if memory.can_move():
         memory.move(storage)
