@@ -260,7 +260,7 @@ class BroadcastReader(Generic[Message]):
     def latest(self, block: bool = True, timeout: float | None = None) -> Message:
         """Return the newest message and skip those before it. Blocks until there is one, up to `timeout` seconds.
 
-        When the message was read, there was no newer one. Skipped messages are not decoded; `skipped` counts them, and
+        At the time of the read there was no newer one. Skipped messages are not decoded; `skipped` counts them, and
         their memory is freed once all readers have read or skipped them. Raises as `get`.
         """
         try:
@@ -336,7 +336,7 @@ class BroadcastReader(Generic[Message]):
         try:
             return self.get()
         except ValueError:
-            if not self.closed:  # the message's own
+            if not self.closed:  # the message itself raised it
                 raise
             raise StopIteration from None
 

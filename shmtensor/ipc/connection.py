@@ -19,7 +19,7 @@ _PICKLE = b"\x80"
 
 
 class Connection(connection.Connection):
-    """One end of a pipe. Bytes are sent unchanged; objects sent by a standard connection are received, too."""
+    """One end of a pipe. Bytes are sent unchanged; objects sent by a standard connection can be received."""
 
     def send(self, obj: Any) -> None:
         """Send an object. Blocks while the pipe is full.

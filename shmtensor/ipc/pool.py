@@ -36,7 +36,7 @@ _AGAIN: Final = 1.0  # seconds until the next attempt to start a worker
 # Bounds of waiting tasks; beyond these, iterables are not read further.
 _MAX_TASKS: Final = 4096
 _MAX_BYTES: Final = 2**26
-_AUDIT: Final = True  # a mark among the results: losses found before it was put can be decided now
+_AUDIT: Final = True  # a marker among the results: losses found before it was put can be decided when it is read
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), np.ndarray, Tensor})
 """Results of these types can always be unpickled if there is memory; others may raise."""
 
@@ -66,7 +66,7 @@ def _arrive(number: int) -> int:
 
 
 def _orphaned() -> Callable[[], bool]:
-    """Return a function that tells whether this process's parent has ended.
+    """Return a function that returns whether this process's parent has ended.
 
     A direct child compares the parent's pid, because the parent's sentinel is a pipe that later children inherit.
     """
@@ -339,10 +339,10 @@ def _death_of(worker: Any) -> WorkerDied:
 class Pool(pool.Pool):
     """A pool of worker processes with the standard interface, whose tasks and results go through shared memory.
 
-    When a worker is killed or exits, the task that it was running raises WorkerDied. In `imap` this is the task's
-    chunk, and with a chunksize above 1 the iterator ends there; `map` raises, and gives no other results. Use
-    `apply_async` for each task, or `imap` with chunksize 1, to keep the results of the others.
-    Another worker is started, and all other tasks are done as usual. Workers end when the process of the pool ends.
+    When a worker is killed or exits, the task that it was running raises WorkerDied. Another worker is started, and all
+    other tasks are done as usual. In `imap` the task's whole chunk is lost, and with a chunksize above 1 the iterator
+    ends there; `map` raises, and gives no other results. To keep the results of the others, use `apply_async` for each
+    task, or `imap` with chunksize 1. Workers end when the process of the pool ends.
     """
 
     def __init__(

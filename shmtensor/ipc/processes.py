@@ -1,6 +1,6 @@
 """Processes that can receive shared tensors from their parent, and a basic context for each start method.
 
-The contexts of `shmtensor.multiprocessing` extend these by factories of queues, locks, pools and so on.
+The contexts of `shmtensor.multiprocessing` add factories of queues, locks, pools and so on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SIGNALS: Final = signal.valid_signals()
 
 def _launch(start: Callable[[Any], Any], process: Any) -> Any:
     """Start `process` by `start(process)`, then close the parent's copies of its embryos' sockets."""
-    # The parent becomes a client before its children: else what a child sends before it ends could be lost when the
-    # manager's last client ends. A program that shares nothing must not fail because no manager can be started.
+    # The parent becomes a client before its children. Otherwise a message that a child sends before it ends could be
+    # lost when the manager's last client ends. A program that shares nothing must not fail without a manager.
     with contextlib.suppress(ShmTensorError):
         client.default()
     popen = start(process)
@@ -54,10 +54,10 @@ def _fork(process: Any) -> Any:
 
     process._after_fork = after_fork
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # may raise what the handler of an earlier signal raises
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the handler of an earlier signal may raise here
         return _context.ForkProcess._Popen(process)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # first: each call may raise so
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # first: each of these calls may raise in this way
         del process._after_fork
 
 
@@ -142,7 +142,7 @@ def context_from(name: str, given: Any) -> Any:
         given: its value.
 
     Raises:
-        InvalidArgument: neither of them.
+        InvalidArgument: `given` is none of these.
     """
     if given is None:
         return context_of()

@@ -197,7 +197,7 @@ class _End:
         return self._ring.event()
 
     def close(self) -> None:
-        """This side is used no more in this process. Does not block."""
+        """Mark this side as closed in this process. Does not block."""
         self.closed = True
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""Receipts: which message of a queue a worker has taken, for whoever survives it."""
+"""Receipts: records of the message that a worker has taken from a queue, which other processes read if it dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["Receipt", "take"]
 class Receipt(reductions.Shared):
     """The number + 1 of the task that a worker has taken (0: none). Only the worker writes it.
 
-    Who sees a receipt cleared, or with a later number, sees the result that the worker put before (SYNC: receipt).
+    A process that reads a cleared receipt, or a later number, also sees the result that the worker put before that
+    (SYNC: receipt).
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class Receipt(reductions.Shared):
 
 
 def take(tasks: SimpleQueue, receipt: Receipt, seconds: float) -> Any:
-    """Take a message, after its number + 1 is on the receipt. Blocks so long. Raises as `Queue.get`."""
+    """Set the receipt to the next message's number + 1, then take it. Blocks up to `seconds`. Raises as `Queue.get`."""
     try:
         return tasks._ring.get(seconds > 0, seconds, receipt.block)
     except (Refused, BlockGone, LockBusy) as problem:

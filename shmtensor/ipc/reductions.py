@@ -205,7 +205,7 @@ def reduce_shared(shared: Shared) -> Any:
     """Reduce an object that is in a message."""
     outer = _message.tickets
     if outer is None:
-        _message.tickets = []  # the pickler is another's: if it fails, nobody releases them
+        _message.tickets = []  # the pickler is not ours: if it fails, nothing releases these tickets
     try:
         return shared.__reduce_ex__(5)
     finally:
@@ -243,7 +243,7 @@ def received(state: Any) -> tuple[client.Manager, Block]:
     block = state.obj if isinstance(state, memoryview) else state
     if not isinstance(block, Block):
         raise MessageDamaged(
-            f"a message has a {type_name(block)} in the place of the block of a storage, queue or lock"
+            f"a message has a {type_name(block)} instead of the block of a storage, queue or lock"
         )
     return manager_of(block), block
 
@@ -289,7 +289,7 @@ def reduce_storage(shared: Storage) -> Rebuild:
 
 
 def _reduce_on_device(shared: Storage) -> Rebuild:
-    """Reduce a storage on a GPU to a handle, and to how far the sender's stream has to be for its content."""
+    """Reduce a storage on a GPU to a handle and the point of the sender's stream at which its content is complete."""
     memory: Any = shared.share_memory_()._region
     point = load("gpu.messages").mark(memory)
     return rebuild_on_device, (reference(memory.block), shared.dtype.name, shared.size(), *point)
@@ -306,7 +306,7 @@ def rebuild_on_device(state: Any, dtype: str, size: int, timeline: int, point: i
     block = _received(state, dtype, size)
     if block.device < 0 or size * dtype_of(dtype).itemsize > block.nbytes:
         raise InvalidArgument(
-            f"a storage of {size} {dtype} elements was sent, which a block of {block.nbytes} bytes is not; "
+            f"a storage of {size} {dtype} elements was sent in a block of {block.nbytes} bytes, which does not fit; "
             "use the same version of shmtensor in both processes"
         )
     flat = load("gpu.messages").flat_of(block, dtype_of(dtype), size, timeline, point)
@@ -317,7 +317,7 @@ def rebuild_storage(state: Any, dtype: str, size: int, kind: int = 0) -> Storage
     """Return the storage over a block that was sent; an existing one if this process has it.
 
     Args:
-        state: what `reference` gave for the block: itself; or a ticket, which is redeemed.
+        state: result of `reference` for the block: the block itself, or a ticket, which is redeemed.
         dtype: name of the element type.
         size: number of elements.
         kind: the view that receivers may have of the block; 0: full access.
@@ -331,7 +331,7 @@ def rebuild_storage(state: Any, dtype: str, size: int, kind: int = 0) -> Storage
     """
     if kind not in RECEIVED.values():
         raise InvalidArgument(
-            f"a storage was sent as a view of kind {kind!r}, which is not one for receivers; "
+            f"a storage was sent as a view of kind {kind!r}, which is not a kind for receivers; "
             "use the same version of shmtensor in both processes"
         )
     return Storage._from_block(_received(state, dtype, size), dtype_of(dtype), size, kind)
@@ -361,14 +361,13 @@ def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tu
     """Return a storage over an existing file or POSIX shared-memory object.
 
     Raises:
-        MappingError: it does not exist any more.
-        StaleHandle: the name belongs to another file by now.
+        MappingError: it does not exist any more. StaleHandle: another file has the name.
     """
     kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
     opened: Storage = Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))
     if opened._region.identity != identity:
         raise StaleHandle(
-            f"a storage over {name} was sent, but another file has that name by now; keep the files of storages that "
+            f"a storage over {name} was sent, but another file has that name; keep the files of storages that "
             "are being sent, or send the storage again"
         )
     return opened

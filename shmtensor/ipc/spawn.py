@@ -344,4 +344,4 @@ def start_processes(
 
 
 spawn = start_processes
-"""torch's name of the function. Other start methods than "spawn" work here, too."""
+"""torch's name of the function. Other start methods than "spawn" work here as well."""

@@ -44,28 +44,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return made
 
     ls = command("ls", "list all stores of the group, or the objects of one")
-    ls.add_argument("store", metavar="NAME", nargs="?", help="name of a store: list its objects")
+    ls.add_argument("store", metavar="NAME", nargs="?", help="name of a store whose objects are listed")
     ls.add_argument("--prefix", type=_text, default="", metavar="P", help="only objects whose keys begin with P")
-    of_object("stat", "show what is known of an object")
+    of_object("stat", "show the statistics of an object")
     get = of_object("get", "show an object, or write it to a file")
     get.add_argument(
         "--output", metavar="FILE",
         help="write it there instead; the suffix selects the format: a tensor as .npy, a dict of tensors as "
         ".safetensors or .npz, other objects as .shmt or .pt",
     )  # fmt: skip
-    put = of_object("put", "put what is in a file under a key")
+    put = of_object("put", "put the content of a file under a key")
     put.add_argument("file", metavar="FILE", help=".npy, .npz, .safetensors, .shmt or .pt")
     put.add_argument("--ttl", type=float, metavar="S", help="remove it after S seconds (default: never)")
     put.add_argument("--pin", action="store_true", help="never evict it")
-    put.add_argument("--replace", action="store_true", help="take the place of an object of that key")
-    rm = command("rm", "remove objects; who reads one keeps it")
+    put.add_argument("--replace", action="store_true", help="replace the object of that key, if there is one")
+    rm = command("rm", "remove objects; processes that read one keep it")
     rm.add_argument("store", metavar="NAME", help="name of the store")
     rm.add_argument("keys", metavar="KEY", nargs="*", type=_text)
     rm.add_argument("--prefix", type=_text, metavar="P", help="remove all objects whose keys begin with P")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one command, as a client of the chosen manager. Returns the exit code: 0 done, 1 there is no such object."""
+    """Run one command, as a client of the chosen manager. Returns the exit code: 0: done, 1: no such object."""
     if sys.stdout is not None:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with observe(options.address) as observer:
@@ -91,7 +91,7 @@ def _named_stores(listing: dict[str, Any]) -> list[str]:
 
 
 def _open(manager: client.Manager, name: str) -> Store:
-    """Open a store without making it last longer than it would. Raises UnknownHandle, InvalidArgument."""
+    """Open a store without extending its lifetime. Raises UnknownHandle, InvalidArgument."""
     block = manager.find(name_of(name))
     listing = manager.list()
     if block is None:
@@ -217,7 +217,7 @@ _COMMANDS: Final[dict[str, Callable[[argparse.Namespace, client.Manager], int]]]
 
 
 def _with_file(action: Callable[[], Any]) -> Any:
-    """Return what reading or writing a file returns. Raises InvalidArgument for what the system refuses."""
+    """Return the result of `action`, which reads or writes a file. Raises InvalidArgument in place of OSError."""
     try:
         return action()
     except OSError as problem:
@@ -228,14 +228,14 @@ def _with_file(action: Callable[[], Any]) -> Any:
 
 
 def escaped(key: str) -> str:
-    r"""Return a key with what is not printable, and backslashes, as escapes of Python: "a\nb", "\u202e"."""
+    r"""Return a key with backslashes and unprintable characters as escapes of Python: "a\nb", "\u202e"."""
     return "".join(
         one if one.isprintable() and one != "\\" else one.encode("unicode_escape").decode() for one in key
     )  # fmt: skip
 
 
 class _Shortened(reprlib.Repr):
-    """Shows the first items of containers, and of tensors in them shape and type."""
+    """Shows the first items of containers, and the shape and type of tensors in them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ def _short(value: Any) -> str:
 
 
 def _form(value: Any) -> Any:
-    """Return a value for JSON: tensors by shape and type, what JSON lacks (nan, bytes) by type and text."""
+    """Return a value for JSON: tensors as shape and type; values that JSON lacks (nan, bytes) as type and text."""
     if isinstance(value, Tensor | np.ndarray):
         return {
             "type": type(value).__name__,

@@ -1,4 +1,4 @@
-"""Making an object of a store in place."""
+"""Creation of an object of a store in place: `Store.create`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Creation:
         seal: Callable[[Tensor, bool, int], int],
         give_up: Callable[[int], object],
     ) -> None:
-        """`seal`: of a tensor, whether a copy of it, for which reservation; `give_up`: of which reservation."""
+        """`seal` takes a tensor, whether to seal a copy of it, and the reservation; `give_up` takes the reservation."""
         self.version: int | None = None
-        """Of the object, once it is sealed."""
+        """Version of the object, once it is sealed."""
         self._form = _shape(shape), dtype
         self._reserve = reserve
         self._seal = seal
@@ -43,7 +43,7 @@ class Creation:
 
     def __enter__(self) -> Tensor:
         if self._tensor is not None or self.version is not None:
-            raise InvalidArgument("one object is created once; call Store.create again")
+            raise InvalidArgument("a Creation can be used once; call Store.create again")
         shape, dtype = self._form
         tensor: Tensor = creation.empty(shape, dtype=dtype).share_memory_()
         self._reservation = self._reserve()
@@ -68,11 +68,11 @@ class Creation:
                 self._give_up(self._reservation)
 
     def _is_known_elsewhere(self, tensor: Tensor) -> bool:
-        """Return whether somebody might still write the memory: through a view, an array, or in another process."""
+        """Return whether the memory may still be written: through a view, an array, or by another process."""
         block = _block_of(tensor)
         if block is None or block is not self._block or tensor.shape != self._shape:
             raise InvalidArgument(
-                "the tensor of Store.create has got another shape or other memory; fill it in place, as with "
+                "the tensor of Store.create has another shape or other memory; fill it in place, as with "
                 "t[...] = values or t.copy_(values)"
             )
         return _references(tensor) > self._references or block.holds > 1
@@ -93,7 +93,7 @@ def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _references(tensor: Tensor) -> int:
-    """Return how many references there are to the arrays over the memory of a tensor."""
+    """Return the number of references to the arrays over the memory of a tensor."""
     array: Any = tensor._array
     count = 0
     while array is not None:

@@ -1,8 +1,8 @@
 """Objects of a store in files: one `.safetensors` file each, named by the version (docs/store.md).
 
-A file is written whole, synchronized and renamed before the table says that the object is in it, and is removed after
-the table has forgotten it. So whoever is killed leaves at most a file that the table does not name, which the next
-sweep removes.
+A file is written completely, synchronized and renamed before the table refers to it, and is removed after the table has
+dropped it. So a process that is killed leaves at most a file that the table does not name, and the next sweep removes
+it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _SUFFIX: Final = ".safetensors"
-_FORMAT: Final = "shmtensor"  # a checkpoint: safetensors, whose metadata say how the values are nested
+_FORMAT: Final = "shmtensor"  # a checkpoint: safetensors with metadata that describe how the values are nested
 
 
 class ObjectDamaged(ShmTensorError):
-    """The file of a spilled object is missing, damaged or cannot be read. Other objects are not concerned."""
+    """The file of a spilled object is missing, damaged or cannot be read. Other objects are not affected."""
 
 
-_OWNER: Final = "store.json"  # says whose files these are
+_OWNER: Final = "store.json"  # names the store that the files belong to
 _OURS: Final = re.compile(r"(\d+)\.safetensors|\.\d+\.safetensors\.[0-9a-f]+\.tmp")
 
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _locked: Final[set[int]] = set()
-"""Descriptors through which this process has the lock of a directory."""
+"""Descriptors through which this process holds the lock of a directory."""
 
 
 def _after_fork() -> None:
@@ -62,11 +62,11 @@ class SpillDirectory:
         """Make this the directory of a new store, and remove the files of one that has ended. Called inside `making`.
 
         Args:
-            owner: what is noted of the store.
-            lives: tells whether a store that was noted so may still be there.
+            owner: description of the store, which is written to the directory.
+            lives: returns whether the store with such a description may still exist.
 
         Raises:
-            InvalidArgument: it belongs to another store, or has files like those of a store, but no note of one.
+            InvalidArgument: it belongs to another store, or has files like those of a store without a description.
         """
         note = self.path / _OWNER
         try:
@@ -75,7 +75,7 @@ class SpillDirectory:
             except FileNotFoundError:
                 if any(_OURS.fullmatch(entry.name) for entry in self.path.iterdir()):
                     raise InvalidArgument(
-                        f"spill={os.fspath(self.path)!r} has files that may be of another store; give an empty "
+                        f"spill={os.fspath(self.path)!r} has files that may belong to another store; give an empty "
                         "directory"
                     ) from None
             except ValueError:
@@ -96,9 +96,9 @@ class SpillDirectory:
 
     @contextlib.contextmanager
     def making(self) -> Iterator[None]:
-        """Make the directory if there is none, and let one maker of a store in at a time. Blocks.
+        """Make the directory if it is missing, and admit one process that makes a store at a time. Blocks.
 
-        Raises InvalidArgument: it cannot be used.
+        Raises InvalidArgument: the directory cannot be used.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -116,7 +116,7 @@ class SpillDirectory:
 
     @contextlib.contextmanager
     def exclusive(self, waits: bool = True) -> Iterator[None]:
-        """Let one thread of all processes in at a time. Blocks.
+        """Admit one thread of all processes at a time. Blocks.
 
         Raises OSError: the directory is gone; BlockingIOError: another has the lock, and `waits` is False.
         """
@@ -128,7 +128,7 @@ class SpillDirectory:
         finally:
             if fd in _locked:  # not in a forked child
                 _locked.remove(fd)
-                fcntl.flock(fd, fcntl.LOCK_UN)  # children that were forked meanwhile have the descriptor, too
+                fcntl.flock(fd, fcntl.LOCK_UN)  # children that were forked meanwhile have the descriptor as well
                 os.close(fd)
 
     def write(self, version: int, value: Any) -> None:
@@ -189,7 +189,7 @@ class SpillDirectory:
 
 
 def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
-    """Return a value of a store with something else in the places of its tensors and ndarrays, which come in order."""
+    """Return a value of a store in which `replace(x)` stands for each tensor or ndarray x, called in order."""
     kind = type(value)
     if isinstance(value, Tensor | np.ndarray):
         return replace(value)
@@ -207,11 +207,11 @@ def _tensor(leaf: Any) -> Tensor:
 
 
 def _sum(tensor: Tensor) -> int:
-    """Return the CRC-32 of the elements as they lie in memory."""
+    """Return the CRC-32 of the elements in the order of memory."""
     return zlib.crc32(tensor.numpy().ravel("K").view(np.uint8).data)
 
 
 def _checked(tensor: Any, is_array: bool, expected: int) -> Any:
     if _sum(tensor) != expected:
-        raise ValueError("its checksum does not fit its elements")
+        raise ValueError("its checksum does not match its elements")
     return tensor.numpy() if is_array else tensor

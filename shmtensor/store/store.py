@@ -1,8 +1,8 @@
 """`Store`: objects by key in shared memory (docs/store.md).
 
 Its table is a ring of its own kind (native/ipc/store.hpp). Every process reads and changes it directly, under a lock
-that survives the death of its holder. The memory of an object is a block that the table holds, and a reader while it
-has the object.
+that survives the death of its holder. The memory of an object is a block, held by the table and by each reader that has
+the object.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .._native import Block, PutResult
     from ..dtypes import dtype as DType  # noqa: N812
 
-_TRIES: Final = 64  # objects that are tried before a store counts as full
+_TRIES: Final = 64  # attempts to spill an object before a store counts as full
 _LONGEST_PATH: Final = 1023  # bytes of the path of a spill directory
 _SHOWN: Final = 5  # objects named in the message of a full store
 
@@ -75,12 +75,12 @@ class ObjectNotFound(ShmTensorError, KeyError):
 
 @dataclass(frozen=True)
 class ObjectStats:
-    """What is known of an object, a snapshot."""
+    """Statistics of an object, a snapshot."""
 
     key: str
     version: int
     nbytes: int
-    """What it counts for: its memory, and its structure."""
+    """Bytes that count against `max_bytes`: its memory and its structure."""
     created: float
     """Seconds since 1970."""
     expires_in: float | None
@@ -89,7 +89,7 @@ class ObjectStats:
     spilled: bool
     """Whether its content is in a file, and not in memory."""
     holders: int
-    """Holds on its memory by those who read it: a process counts once for each part of the object at most."""
+    """Holds of readers on its memory: a process counts at most once for each part of the object."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class StoreStats:
     """Statistics of a store, a snapshot."""
 
     objects: int
-    """In memory and in files, with those whose time is over and that were not removed yet."""
+    """Objects in memory and in files, including expired ones that have not been removed yet."""
     nbytes: int
     """Bytes of the objects in memory."""
     max_bytes: int | None
@@ -106,9 +106,9 @@ class StoreStats:
     spilled_nbytes: int
     max_spilled_nbytes: int | None
     evicted: int
-    """Objects removed so far because others needed the room."""
+    """Objects removed so far to make room."""
     expired: int
-    """Objects removed so far because their time was over, and others needed the room."""
+    """Expired objects removed so far to make room."""
     table_nbytes: int
     """Memory of the table itself."""
 
@@ -119,7 +119,7 @@ class StoreChange:
 
     key: str
     version: int | None
-    """Of the object that is there now; None: it was removed."""
+    """Version of the current object; None: it was removed."""
 
 
 class Store(RingObject):
@@ -138,29 +138,31 @@ class Store(RingObject):
         create: bool | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Open the store of a name, or create it. Blocks up to `timeout` seconds.
+        """Open the store with a name, or create it. Blocks up to `timeout` seconds.
 
         A store with a name lives as long as its group: until the manager is stopped, or, with a manager that was
-        started on demand, until the last process has left. If the manager is killed, the next one has all objects, also
-        those that no process has. A store without a name ends with the last process that has it.
+        started on demand, until the last process has left. If the manager is killed, the next one has all objects, even
+        those that no process holds. A store without a name ends with the last process that has it open.
 
         Args:
             name: letters, digits, '_', '-' and '.'. Programs of this user that give the same name share the store.
-            max_bytes: bytes of all objects at most, as a number or as "8G"; None: no limit, or the one that the store
-                has.
-            evict: "lru": where `max_bytes` leaves no room, objects that nobody reads make room, those not used for
-                longest first, as far as samples of 16 tell. None: `put` raises instead. Used where the store is
+            max_bytes: maximum number of bytes of all objects, as a number or as "8G"; None: no limit, or that of the
+                existing store.
+            evict: "lru": where `max_bytes` leaves no room, objects without readers are evicted, the least recently used
+                first (approximately, by samples of 16). None: `put` raises instead. Used only when the store is
                 created.
-            spill: a directory of this store alone, which is made if need be. Objects that make room go there, one
-                `.safetensors` file each, and `get` maps the file. Others can read what the directory's mode allows.
-            spill_bytes: bytes of all spilled objects at most; then those not used for longest are removed, or with
-                evict=None `put` raises. None: no limit.
+            spill: a directory for this store alone, which is made if it is missing. Evicted objects are written there,
+                one `.safetensors` file each, and `get` maps the file. The directory's mode decides who else can read
+                them.
+            spill_bytes: maximum number of bytes of all spilled objects. Beyond it the least recently used ones are
+                removed, or with evict=None `put` raises. None: no limit.
             create: as for `multiprocessing.SimpleQueue`.
             timeout: as for `multiprocessing.SimpleQueue`.
 
         Raises:
-            InvalidArgument: a malformed name, one of another kind of object, a store with other limits, spill without
-                max_bytes, spill_bytes without spill, or a path that cannot be a directory or is another store's.
+            InvalidArgument: a malformed name, a name of another kind of object, a store with other limits, spill
+                without max_bytes, spill_bytes without spill, or a path that cannot be a directory or belongs to another
+                store.
             NameTaken, UnknownHandle, ManagerUnavailable, OutOfMemory, ManagerError: as SimpleQueue.
         """
         if not (evict is None or evict == "lru"):
@@ -177,7 +179,7 @@ class Store(RingObject):
             self._manager.native.keep(self._ring.block)
 
     def _making(self, name: str | None, create: bool | None) -> AbstractContextManager[None]:
-        """Let one process at a time make a store that spills to this directory: the others find it there."""
+        """Admit one process at a time that makes a store with this spill directory; the next ones find the store."""
         if not self._spill_path or not self._limit or create is False:
             return nullcontext()
         if name is not None and client.default().find(reductions.name_of(name)) is not None:
@@ -205,7 +207,7 @@ class Store(RingObject):
                 )
 
     def _noted(self, ring: Ring, name: str | None) -> dict[str, Any]:
-        """Return what tells this store from others, for who wants to use its directory."""
+        """Return a description that identifies this store, for other stores with the same directory."""
         stats = client.default().stats()
         return {"name": name, "address": stats.address, "group": stats.group, "segment": ring.block.segment}
 
@@ -234,24 +236,24 @@ class Store(RingObject):
     def put(self, key: str, value: Any, ttl: float | None = None, pin: bool = False, replace: bool = False) -> int:
         """Put a copy of a value under a key; every process sees it at once.
 
-        Blocks for memory, and in a store that spills while others and it write files.
+        Blocks for memory, and in a store that spills, while files are written.
 
         Args:
             key: a str of 1 to 1024 bytes in UTF-8.
             value: a tensor or ndarray of numbers, None, a bool, int, float, complex, str or bytes, or a tuple, list or
                 dict of these. Gradients are not stored.
-            ttl: seconds until it is removed, by a clock that counts the time in which the machine sleeps.
-            pin: whether it is never evicted.
-            replace: whether it may take the place of an object of that key, as its next version. Who has the older one
-                keeps it.
+            ttl: seconds until it is removed, including time in which the machine is suspended.
+            pin: never evict it.
+            replace: allow it to replace an object of that key, as its next version. Readers of the older version keep
+                it.
 
         Returns:
             Its version: a number higher than that of all objects put before.
 
         Raises:
-            NameTaken: the key is in use, and `replace` is False; or another process creates the object of that key.
+            NameTaken: the key is in use, and `replace` is False; or another process is creating the object of that key.
             DTypeError: `value` contains something else.
-            QuotaExceeded: `max_bytes` leaves no room; the message names the largest objects that cannot go.
+            QuotaExceeded: `max_bytes` leaves no room; the message names the largest objects that cannot be evicted.
             InvalidArgument: a malformed key, or a negative `ttl`.
             OutOfMemory, LockTimeout, ClientUnavailable, ManagerError: see `shmtensor.errors`.
         """
@@ -281,7 +283,7 @@ class Store(RingObject):
     ) -> list[int]:
         result = self._try_put(keys, values, expires, pin, present, copies, reservation)
         if result.status == STORE_FULL and self._files is not None:
-            # One after the other: an object that is being written to its file is held by who writes it.
+            # One after the other: the writer of an object's file holds the object.
             with self._spilling(keys[result.which]):
                 while result.status == STORE_FULL and self._spill(result.nbytes, keys):
                     result = self._try_put(keys, values, expires, pin, present, copies, reservation)
@@ -292,7 +294,7 @@ class Store(RingObject):
         if result.status == STORE_EXISTS:
             if present == STORE_REPLACE or self._native.stat(key) is None:
                 raise NameTaken(
-                    f"the key {key!r} of {self._called} is reserved: somebody creates its object; "
+                    f"the key {key!r} of {self._called} is reserved: a process is creating its object; "
                     "wait for it with get(timeout=), or choose another key"
                 )
             raise NameTaken(
@@ -300,13 +302,13 @@ class Store(RingObject):
             )
         if result.status == STORE_NOT_RESERVED:
             raise NameTaken(
-                f"the key {key!r} is not reserved for this process any more: it was deleted meanwhile; create it again"
+                f"the key {key!r} is not reserved for this process any more, because it was deleted; create it again"
             )
         what = repr(key) if len(keys) == 1 else f"{len(keys)} objects ({key!r}, ...)"
         raise QuotaExceeded(self._shortage(f"{what} of {size(result.nbytes)}", result.status == STORE_TOO_LARGE))
 
     def _try_put(self, keys: list[str], values: list[Any], *how: Any) -> PutResult:
-        """Put as `StoreRing.put` does, with its further arguments. Raises DTypeError, and as `put`."""
+        """Call `StoreRing.put`, with its further arguments. Raises DTypeError, and as `put`."""
         try:
             return self._native.put(keys, values, *how)
         except TypeError:
@@ -319,7 +321,7 @@ class Store(RingObject):
         assert self._files is not None
         try:
             with self._files.exclusive():
-                if self._native.writing:  # whoever did failed, or was killed
+                if self._native.writing:  # the writer failed, or was killed
                     self._files.sweep(self._native.spilled())
                 self._native.writing = True
                 yield
@@ -332,31 +334,31 @@ class Store(RingObject):
             ) from None
 
     def _spill(self, nbytes: int, but: list[str]) -> bool:
-        """Move objects to files until so many bytes have room. False: none was moved. Raises OSError."""
+        """Move objects to files until there is room for `nbytes`. False: none was moved. Raises OSError."""
         moved = False
         while True:
             found = self._native.stats()
-            if found.nbytes + nbytes <= found.max_bytes:  # others may have made room, too
+            if found.nbytes + nbytes <= found.max_bytes:  # other processes may have made room
                 return True
             if not self._spill_one(but):
                 return moved
             moved = True
 
     def _spill_one(self, but: list[str]) -> bool:
-        """Move the object that was not used for longest to a file. False: none may go. Raises OSError."""
+        """Move the least recently used object to a file. False: none may be moved. Raises OSError."""
         assert self._files is not None
         for _ in range(_TRIES):
             chosen = self._native.choose(but)
             if chosen is None:
                 return False
             key, version = chosen
-            if not version:  # one that no file can have was evicted
+            if not version:  # an object that cannot be written to a file was evicted
                 return True
             try:
                 self._files.write(version, self._native_get(key, version))
             except KeyError:  # it was removed meanwhile
                 return True
-            except ShmTensorError:  # its memory is lost, or no file can have it: others go
+            except ShmTensorError:  # its memory is lost, or it cannot be written to a file: choose another object
                 self._native.touch(key, None, None)
                 continue
             status = self._native.spill(key, version)
@@ -379,7 +381,7 @@ class Store(RingObject):
                 self._files.remove(version)
 
     def _sweep(self) -> None:
-        """Remove files that the table does not name, while nobody else writes one."""
+        """Remove files that the table does not name, unless another process is writing a file."""
         assert self._files is not None
         with suppress(OSError), self._files.exclusive(waits=False):
             self._native.forget_dropped()
@@ -420,24 +422,24 @@ class Store(RingObject):
             for stats in held[:_SHOWN]
         ]
         if not rows:
-            why = "the store was created with evict=None" if not found.evicts else "all of it was in use just now"
+            why = "the store was created with evict=None" if not found.evicts else "all objects were in use"
             return f"{text}; {why}: delete objects, or use a store with a higher limit"
         return (
-            f"{text}; {len(held)} objects cannot go, as they are read or pinned, the largest: {', '.join(rows)}; drop "
-            "or unpin some, or use a store with a higher limit"
+            f"{text}; {len(held)} objects cannot be evicted, because they are read or pinned, the largest: {', '.join(rows)}; "
+                "drop or unpin some, or use a store with a higher limit"
         )
 
     def create(
         self, key: str, shape: int | tuple[int, ...], dtype: DType | None = None, ttl: float | None = None, *,
         pin: bool = False,
     ) -> Creation:  # fmt: skip
-        """Make an object in place: `with store.create(key, shape, dtype) as t:` gives a tensor to be filled.
+        """Create an object in place: `with store.create(key, shape, dtype) as t:` gives a tensor to be filled.
 
-        At the end of the block it is sealed: everybody sees it, and nobody can write it any more. If views or arrays of
-        `t` are still there, or another process has it, a copy is sealed.
+        At the end of the block the object is sealed: every process sees it, and it is read-only. If views or arrays of
+        `t` still exist, or another process has `t`, a copy is sealed.
 
-        Until then the key is reserved: `get` with a timeout waits for it, `put` raises NameTaken. If the
-        block raises, or the process dies, key and memory are free again.
+        Until then the key is reserved: `get` with a timeout waits for it, `put` raises NameTaken. If the block raises,
+        or the process dies, the key and the memory are freed.
 
         Args:
             key: as for `put`.
@@ -462,18 +464,18 @@ class Store(RingObject):
         )
 
     def get(self, key: str, timeout: float | None = None, version: int | None = None) -> Any:
-        """Return the object of a key. Tensors and arrays in it are the store's own memory, read-only.
+        """Return the object of a key. Tensors and arrays in it are read-only views of the store's memory.
 
-        They stay valid for as long as this process has them, whatever becomes of the key. Makes no system call where
-        the segment of the object is mapped already.
+        They stay valid as long as this process has them, even if the key is deleted or replaced. Makes no system call
+        if the segment of the object is mapped already. Blocks only with `timeout`, or to read a spilled object.
 
         Args:
             key: as for `put`.
-            timeout: seconds to wait until there is such an object; None: does not wait.
-            version: the only one to be returned.
+            timeout: seconds to wait until there is such an object; None: do not wait.
+            version: return only this version; None: the current one.
 
         Raises:
-            ObjectNotFound: there is none, or not in time.
+            ObjectNotFound: there is none, or none within `timeout`.
             ObjectDamaged: it is spilled, and its file is missing or damaged.
             OSError: it is spilled, and this process has no descriptor left to open its file.
             SegmentLost: its memory was lost with its writer and the manager.
@@ -504,22 +506,22 @@ class Store(RingObject):
         return there
 
     def expire(self) -> int:
-        """Remove all objects whose time is over, and return how many.
+        """Remove all expired objects, and return their number.
 
-        They cannot be got anyway; but their memory is free only with this, when room is needed, or after later puts.
-        Does not block.
+        `get` never returns an expired object. But its memory is freed only by this call, when room is needed, or after
+        later puts. Does not block.
         """
         expired = self._native.expire()
         self._remove_files()
         return expired
 
     def touch(self, key: str, ttl: float | None = None, *, pin: bool | None = None) -> None:
-        """Count the object of a key as used now, and set when it ends, or whether it is pinned.
+        """Mark the object of a key as used, and set when it expires, or whether it is pinned.
 
         Args:
             key: as for `put`.
-            ttl: seconds from now; None: as it is; infinity: never.
-            pin: None: as it is.
+            ttl: seconds from now; None: unchanged; infinity: never.
+            pin: whether it is pinned; None: unchanged.
 
         Raises:
             ObjectNotFound: there is none.
@@ -532,7 +534,7 @@ class Store(RingObject):
             )
 
     def stat(self, key: str) -> ObjectStats:
-        """Return what is known of the object of a key. Raises ObjectNotFound. Does not block."""
+        """Return statistics of the object of a key. Raises ObjectNotFound. Does not block."""
         found = self._stat(key)
         if found is None:
             raise ObjectNotFound(
@@ -552,7 +554,7 @@ class Store(RingObject):
     def keys(self, prefix: str = "") -> list[str]:
         """Return the keys that begin with `prefix`, in the order of their bytes in UTF-8. Does not block.
 
-        It looks at them 1024 at a time: of what is put or removed meanwhile it may see one thing and not another.
+        The keys are read 1024 at a time. Of the objects put or removed meanwhile, the result may reflect only some.
         """
         return self._native.keys(prefix)
 
@@ -571,12 +573,12 @@ class Store(RingObject):
     def watch(self, prefix: str = "", timeout: float | None = None) -> Iterator[StoreChange]:
         """Yield changes of the objects whose keys begin with `prefix`, from now on. Blocks until there is one.
 
-        Of several changes of one key in a row it may yield the last alone. An object whose time is over counts as
-        removed. A change is looked for among all keys with the prefix, so that a short prefix in a large store is slow.
+        Of several changes of one key in a row it may yield only the last. An expired object counts as removed. Each
+        search for changes reads all keys with the prefix, so a short prefix in a large store is slow.
 
         Args:
-            prefix: of the keys.
-            timeout: seconds without a change after which it ends; None: never.
+            prefix: beginning of the keys.
+            timeout: seconds without a change after which the iterator ends; None: never.
         """
         if timeout is not None and (not isinstance(timeout, Real) or timeout != timeout):
             raise InvalidArgument(f"timeout must be seconds, or None, not {timeout!r}")
@@ -603,7 +605,7 @@ class Store(RingObject):
             yield from changes
 
     def _versions(self, prefix: str) -> tuple[dict[str, int], float]:
-        """Return the versions of objects by key, and when the next one is over, in seconds of CLOCK_BOOTTIME."""
+        """Return the versions of objects by key, and when the next object expires, in seconds of CLOCK_BOOTTIME."""
         found = self._native.keys(prefix, True)
         ends = min((expires for _, _, expires in found if expires), default=math.inf)
         return {key: version for key, version, _ in found}, ends * 1e-9
@@ -626,7 +628,7 @@ class Store(RingObject):
         )
 
     def destroy(self) -> None:
-        """Remove all objects. The store ends once no process has it open; who has objects keeps them."""
+        """Remove all objects. The store ends once no process has it open; processes keep the objects they have."""
         for key in self.keys():
             self._native.remove(key)
         self.expire()
@@ -645,7 +647,7 @@ class Store(RingObject):
             self._manager._translate(problem)
         if not reserved:
             raise NameTaken(
-                f"{self._called} has an object {key!r} already, or somebody creates it; "
+                f"{self._called} has an object {key!r} already, or a process is creating it; "
                 "delete it, or choose another key"
             )
         return reserved
@@ -659,9 +661,9 @@ def _native_of(ring: Ring) -> StoreRing:
 
 
 def _lives(noted: dict[str, Any]) -> bool:
-    """Return whether the store that was noted in a directory may still be there.
+    """Return whether the store that a directory's description names may still exist.
 
-    A manager that was killed leaves its socket, and clients may go on without one; a manager that ends removes it.
+    A manager that was killed leaves its socket, and its clients may continue; a manager that ends removes its socket.
     """
     try:
         with Observer(os.fsencode(noted["address"]), ANSWER_SECONDS) as observer:
@@ -672,13 +674,13 @@ def _lives(noted: dict[str, Any]) -> bool:
     except (ShmTensorError, OSError):
         return os.path.exists(noted["address"])  # noqa: PTH110
     except (LookupError, TypeError, ValueError):
-        return False  # it is not the note of a store
+        return False  # it does not describe a store
     rings = {row["segment"] for row in listing["rings"] if row["kind"] == STORE}
     return bool(stats["group"] == noted.get("group") and noted.get("segment") in rings)
 
 
 def _path_of(spill: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a directory. Raises InvalidArgument: it can be no path."""
+    """Return the absolute path of a directory. Raises InvalidArgument: it is not a valid path."""
     try:
         path = os.path.abspath(os.fspath(spill))  # noqa: PTH100
         if not isinstance(path, str) or "\0" in path or len(path.encode()) > _LONGEST_PATH:
@@ -701,7 +703,7 @@ def _version(version: int) -> int:
 
 
 def _refusals(keys: list[str], values: list[Any]) -> str:
-    """Return which object a store does not take, and why."""
+    """Return which object a store does not accept, and why."""
     found = next(((key, why) for key, value in zip(keys, values, strict=True) if (why := refusal(value))), None)
     return f"{keys[0]!r} into a store" if found is None else f"{found[0]!r} into a store: {found[1]}"
 

@@ -1,4 +1,4 @@
-"""What a store does not take: found again, to say so, in a value that could not be encoded."""
+"""Error messages for values that a store does not accept: `refusal` finds the part that could not be encoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TAKEN: Final = "tensors and ndarrays of numbers, None, bool, int, float, comple
 
 
 def refusal(value: Any) -> str:
-    """Return why a store does not take a value: where in it is what, and what to do. Empty: it takes it."""
+    """Return why a store does not accept a value: the part, its place and what to do. Empty: it accepts it."""
     return next((f"{place} is {found}" for place, found in _walk(value, "value", ()) if found), "")
 
 
@@ -37,7 +37,7 @@ def _walk(value: Any, place: str, above: tuple[int, ...]) -> Iterator[tuple[str,
 
 
 def _leaf(value: Any) -> str:
-    """Return why a store refuses a value other than a container; an empty string if it takes the value."""
+    """Return why a store refuses a value other than a container; an empty string if it accepts the value."""
     kind = type(value)
     if kind is Tensor or kind is np.ndarray:
         dtype = value._array.dtype if kind is Tensor else value.dtype
