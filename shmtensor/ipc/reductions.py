@@ -361,7 +361,8 @@ def rebuild_from_name(name: str, flags: int, dtype: str, size: int, identity: tu
     """Return a storage over an existing file or POSIX shared-memory object.
 
     Raises:
-        MappingError: it does not exist any more. StaleHandle: another file has the name.
+        MappingError: it does not exist any more.
+        StaleHandle: another file has the name.
     """
     kept = (MapFlags(flags) | MapFlags.NOCREATE) & ~(MapFlags.EXCLUSIVE | MapFlags.UNLINK)
     opened: Storage = Storage._class_of(dtype_of(dtype))(size, allocator=MapAllocator(name, kept))

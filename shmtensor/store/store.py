@@ -148,9 +148,8 @@ class Store(RingObject):
             name: letters, digits, '_', '-' and '.'. Programs of this user that give the same name share the store.
             max_bytes: maximum number of bytes of all objects, as a number or as "8G"; None: no limit, or that of the
                 existing store.
-            evict: "lru": where `max_bytes` leaves no room, objects without readers are evicted, the least recently used
-                first (approximately, by samples of 16). None: `put` raises instead. Used only when the store is
-                created.
+            evict: "lru": where `max_bytes` leaves no room, evict objects without readers, the least recently used first
+                (approximately, by samples of 16). None: `put` raises instead. Used only when the store is created.
             spill: a directory for this store alone, which is made if it is missing. Evicted objects are written there,
                 one `.safetensors` file each, and `get` maps the file. The directory's mode decides who else can read
                 them.
@@ -425,8 +424,8 @@ class Store(RingObject):
             why = "the store was created with evict=None" if not found.evicts else "all objects were in use"
             return f"{text}; {why}: delete objects, or use a store with a higher limit"
         return (
-            f"{text}; {len(held)} objects cannot be evicted, because they are read or pinned, the largest: {', '.join(rows)}; "
-                "drop or unpin some, or use a store with a higher limit"
+            f"{text}; {len(held)} objects cannot be evicted, because they are read or pinned, the largest: "
+            f"{', '.join(rows)}; drop or unpin some, or use a store with a higher limit"
         )
 
     def create(
