@@ -242,9 +242,7 @@ def received(state: Any) -> tuple[client.Manager, Block]:
         return manager, manager.redeem(*numbers)
     block = state.obj if isinstance(state, memoryview) else state
     if not isinstance(block, Block):
-        raise MessageDamaged(
-            f"a message has a {type_name(block)} instead of the block of a storage, queue or lock"
-        )
+        raise MessageDamaged(f"a message has a {type_name(block)} instead of the block of a storage, queue or lock")
     return manager_of(block), block
 
 

@@ -38,7 +38,7 @@ def own_uid() -> int:
     if uid == _overflow_uid() and not _names_every_user():
         raise ManagerUnavailable(
             f"this process has uid {uid}, which in its user namespace stands for every unmapped user, so its files "
-            "cannot be told from theirs; run as another user, or map this one (`unshare --map-root-user`)"
+            "cannot be distinguished from theirs; run as another user, or map this one (`unshare --map-root-user`)"
         )
     return uid
 
@@ -91,7 +91,7 @@ def own_directory(path: str) -> str:
             f"the directory {path} belongs to uid {found.st_uid}, and this process has uid {uid}; set "
             f"{RUNTIME_VARIABLE} to a directory of this user"
         )
-    is_shared = bool(found.st_mode & (stat.S_ISVTX | stat.S_ISGID))  # on purpose, as /tmp is
+    is_shared = bool(found.st_mode & (stat.S_ISVTX | stat.S_ISGID))  # shared on purpose, like /tmp
     if found.st_mode & 0o077 and (is_shared or not _close_to_others(path)):
         advice = f"set {RUNTIME_VARIABLE} to another directory" + ("" if is_shared else f", or `chmod 700 {path}`")
         raise ManagerUnavailable(
@@ -102,7 +102,7 @@ def own_directory(path: str) -> str:
 
 
 def _close_to_others(path: str) -> bool:
-    """Set mode 0700 on a directory of ours that contains only managers' files. False: it was not changed."""
+    """Set mode 0700 on a directory of ours if it contains only managers' files. False: it was not changed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -133,7 +133,7 @@ def runtime_path() -> str:
                 return os.path.join(session, "shmtensor")
         except OSError:
             pass
-    # The last is for containers whose root is read-only.
+    # The last one is for containers with a read-only root.
     name = f"shmtensor-{os.geteuid()}"
     for temporary in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm"):
         if temporary and _is_writable(temporary):
@@ -178,7 +178,8 @@ def shared_address(directory: str) -> bytes:
 def group_token() -> str | None:
     """Return the group token in SHMTENSOR_GROUP; None: use the user's manager.
 
-    A program that sets quotas gets a token of its own, exported for its descendants, so that they do not limit others.
+    A program that sets quotas gets its own token, exported for its descendants, so that the quotas do not limit other
+    programs.
 
     Raises:
         InvalidArgument: the value of SHMTENSOR_GROUP is not a token.

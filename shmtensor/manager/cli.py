@@ -1,4 +1,4 @@
-"""The command `shmtensor-manager`: a manager, and what is asked of one."""
+"""The command `shmtensor-manager`: run a manager, and send requests to one."""
 
 # pathlib and contextlib cost time at every start of a manager.
 # ruff: noqa: PTH113, PTH115, SIM105
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MODULES: dict[str, tuple[str, str]] = {
     "doctor": ("manager.monitor.doctor", "check limits, memory, rights, versions and left files, and say what to do"),
     "keys": ("channel.console", "make the keys of one end of a channel between machines"),
-    "leaks": ("manager.monitor.leaks", "show what has been held or in flight for long"),
+    "leaks": ("manager.monitor.leaks", "show memory that has been held or in flight for long"),
     "metrics": ("manager.monitor.metrics", "serve figures to Prometheus, or write them to a file for node_exporter"),
     "page": ("manager.monitor.page", "serve a page on the loopback that draws the memory of a group"),
     "store": ("store.console", "list, show, put and remove objects of stores"),
@@ -37,12 +37,13 @@ MODULES: dict[str, tuple[str, str]] = {
 }
 """Commands in modules of their own: the module, which has `add_arguments(parser)` and `run(options)`; a help line.
 
-A module is imported when its command is chosen, so that it costs a manager's start nothing, and may lie in any layer.
+A module is imported only when its command is chosen, so it does not slow down the start of a manager and may belong to
+any layer.
 """
 
 
 def common_arguments(**defaults: Any) -> argparse.ArgumentParser:
-    """Return a parent of each command's parser, with what all commands take."""
+    """Return a parent of each command's parser, with the arguments that all commands have."""
     common = argparse.ArgumentParser(add_help=False)
     where = "path of the manager's socket (default: from SHMTENSOR_MANAGER or SHMTENSOR_GROUP, or the only manager)"
     common.add_argument("--address", help=where, **defaults)
@@ -51,7 +52,7 @@ def common_arguments(**defaults: Any) -> argparse.ArgumentParser:
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """Return the parser; of the commands in MODULES, with the arguments of the chosen one."""
+    """Return the parser. Of the commands in MODULES, only the chosen one has its arguments."""
     parser = argparse.ArgumentParser(prog="shmtensor-manager", description="The manager of shared tensors.")
     commands = parser.add_subparsers(dest="command", required=True, metavar=" | ".join([*_COMMANDS, *MODULES]))
     common = common_arguments()
@@ -72,10 +73,10 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     gc = commands.add_parser(
         "gc",
         parents=[common],
-        help="release handles, names and segments that nobody uses",
+        help="release unused handles, names and segments",
     )
     gc.add_argument(
-        "--in-flight", type=seconds, metavar="S", help="also what was sent S or more seconds ago and never received"
+        "--in-flight", type=seconds, metavar="S", help="also handles sent S or more seconds ago and never received"
     )
     commands.add_parser("restart", parents=[common], help="replace the manager by a new one; its clients keep running")
     commands.add_parser("stop", parents=[common], help="end the manager")
@@ -217,7 +218,7 @@ def _stop(options: argparse.Namespace) -> int:
         pid, address = observer.welcome.pid, os.fsdecode(observer.address)
         observer.wait_closed()
     successor = None
-    if figures["clients"] or figures["embryos"] or figures["live_blocks"]:  # else connecting could start a new one
+    if figures["clients"] or figures["embryos"] or figures["live_blocks"]:  # otherwise connecting could start a new one
         try:
             with Observer(address) as observer:
                 successor = observer.welcome.pid
@@ -225,7 +226,7 @@ def _stop(options: argparse.Namespace) -> int:
             pass  # the clients have ended meanwhile
     text = f"stopped the manager at {address} (pid {pid})"
     if successor is not None:
-        text += f"; its memory is still in use, so pid {successor} continues in the background until it is not"
+        text += f"; its memory is still in use, so pid {successor} continues in the background until it is released"
     say(options, {"address": address, "pid": pid, "stopped": True, "successor": successor}, text)
     return 0
 
@@ -234,9 +235,9 @@ _COMMANDS = {"serve": _serve, "status": _status, "ls": _ls, "gc": _gc, "restart"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0 done, 1 refused or no manager runs, 2 wrong usage."""
+    """Run one command. Returns the exit code: 0: done, 1: refused or no manager runs, 2: wrong usage."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # paths may have bytes that are no text
+        sys.stdout.reconfigure(errors="backslashreplace")  # paths may have bytes that are not text
     words = sys.argv[1:] if arguments is None else arguments
     options = _parser(words[0] if words else "").parse_args(words)
     try:

@@ -88,7 +88,7 @@ def at(address: bytes | str, timeout: float = REQUEST_SECONDS, starts: bool = Tr
 
 
 def _sample_sites() -> None:
-    """Record which lines make blocks, if the environment says so. Raises InvalidArgument."""
+    """Record which lines make blocks, if SHMTENSOR_SITES is set. Raises InvalidArgument."""
     if not _managers and os.environ.get("SHMTENSOR_SITES"):
         load("manager.sites").sample_as_told()
 

@@ -45,7 +45,7 @@ _ERRORS: dict[int, type[errors.ShmTensorError]] = {
 
 
 class NothingThere(errors.ManagerUnavailable):
-    """No manager runs at the address: no socket, a stale one, or its manager ended while we connected."""
+    """No manager runs at the address: no socket, a stale socket, or the manager ended while we connected."""
 
 
 class ConnectionGone(errors.ManagerError):
@@ -78,7 +78,7 @@ def connect(address: bytes | str, timeout: float = REQUEST_SECONDS) -> int:
         The descriptor of the socket, close-on-exec.
 
     Raises:
-        NothingThere: there is no socket, or nobody listens on it.
+        NothingThere: there is no socket, or no process listens on it.
         ManagerUnavailable: the path is not a socket, belongs to another user, or cannot be reached.
         ManagerTimeout: the manager did not accept the connection.
     """
@@ -144,7 +144,7 @@ def _connect_now(path: bytes, shown: str) -> int:
         except OSError as problem:
             if problem.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ECONNRESET):
                 raise NothingThere(
-                    f"no manager runs at {shown}: the socket is stale, nobody listens on it; "
+                    f"no manager runs at {shown}: the socket is stale, no process listens on it; "
                     "start one with `shmtensor-manager serve`"
                 ) from None
             if problem.errno == errno.EPROTOTYPE:
@@ -218,7 +218,7 @@ class Requests:
         self._open: dict[int, protocol.Message] = {}  # sent and not yet answered
         self._given_up: set[int] = set()
         self._replies: dict[int, tuple[protocol.Message, list[int]]] = {}
-        # Identity of the connection; None: of none yet. One that is closed by now is never another file.
+        # Identity of the connection; None: not connected yet. A closed connection is never taken for another file.
         self._known = None if fd < 0 else _identity(fd) or (fd, -1, -1)
 
     def __enter__(self) -> None:
@@ -313,7 +313,7 @@ class Requests:
         return self._known is not None and self._known == _identity(fd)
 
     def close(self, fd: int) -> None:
-        """Close the connection, unless its descriptor is used for another file by now."""
+        """Close the connection, unless its descriptor has been reused for another file."""
         if self._known is None or self.owns(fd):
             os.close(fd)
 
@@ -350,8 +350,8 @@ class Requests:
     def _receive_reply(self, number: int, fd: int, message: protocol.Message, deadline: float, timeout: float) -> None:
         """Receive until the reply of this number is there.
 
-        A function of its own: a `while` that ends a `try` or `with` is not quite in it in CPython 3.12 and 3.13, where
-        an interrupt at the jump back is not caught.
+        This is a separate function because of CPython 3.12 and 3.13: if a `while` is the last statement of a `try` or
+        `with`, an interrupt at its jump back is not caught there.
         """
         while number not in self._replies:
             self._receive(fd, message, deadline, timeout)
@@ -378,7 +378,7 @@ class Requests:
         except protocol.Malformed as problem:
             _close_all(descriptors)
             raise errors.ProtocolError(
-                f"what listens at {self._shown} does not speak the manager's protocol: {problem}"
+                f"the process that listens at {self._shown} does not speak the manager's protocol: {problem}"
             ) from None
         if number in self._given_up:
             self._given_up.discard(number)
@@ -401,7 +401,7 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
 
     Returns:
         (data, descriptors, lost): data is b"" at end of file; lost is True if descriptors were dropped because this
-        process cannot have more, or too many came.
+        process cannot have more, or too many were sent.
     """
     sock = _over(fd)
     room, flags = socket.CMSG_SPACE(16 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
@@ -409,7 +409,8 @@ def receive(fd: int) -> tuple[bytes, list[int], bool] | None:
         try:
             data, ancillary, found, _from = sock.recvmsg(protocol.MAX_REPLY_BYTES + 1, room, flags)
         except ConnectionResetError:
-            # Reported once if the manager closed with requests unread; its earlier replies can be read after that.
+            # Reported once if the manager closed the socket with unread requests; its earlier replies can still be
+            # read.
             data, ancillary, found, _from = sock.recvmsg(protocol.MAX_REPLY_BYTES + 1, room, flags)
     except BlockingIOError:
         return None

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHOW_HOLDERS = 5
-"""Holders shown for each segment; the others are summed up."""
+"""Holders shown for each segment; the others are added up."""
 SHOW_IN_FLIGHT = 20
-"""Rows shown for what is in flight."""
+"""Rows shown for holds in flight."""
 SHOW_NAMES = 20
 """Rows shown for the names that users bound."""
 

@@ -18,9 +18,9 @@ from shmtensor.manager import launch, protocol
 from shmtensor.manager.connection import NothingThere, Requests, connect, hello, rejoin
 
 LEAST_SECONDS = 0.1
-"""A manager that was found or started has at least this long to answer, whatever is left of the caller's timeout."""
+"""Minimum time that a manager has to answer, even if less is left of the caller's timeout."""
 _PAUSE_SECONDS = 0.02
-"""Pause between attempts to connect, while each manager ends before it answers."""
+"""Pause between attempts to connect, if each manager ends before it answers."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ def introduce(
         requests: for the manager's address.
         deadline: on the monotonic clock, in seconds.
         place: the slot of this process in the group; None: a new one.
-        fd: a fresh connection, taken over; with `place`, that of an embryo. -1: connect here.
+        fd: a new connection, taken over; with `place`, that of an embryo. -1: connect here.
         starts: False: ask only the first manager.
 
     Returns:
         (connection, welcome, the group segment's descriptor).
 
     Raises:
-        ShmTensorError: as `_reach`, `connection.hello` and `connection.rejoin`; NothingThere not before the deadline.
+        ShmTensorError: as `_reach`, `connection.hello` and `connection.rejoin`; NothingThere only after the deadline.
     """
     has_place = place is not None and fd < 0
     while True:

@@ -33,17 +33,17 @@ READY = b"ready"
 KILLED = b"it died while it started\n"
 """Its output if the manager in the background ended without a reason."""
 
-# The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs);
-# what follows the options are the starter's own import paths, searched after the standard library.
+# The child has neither site-packages nor PYTHONPATH (-I -S: it starts faster, and no hook of the environment runs). The
+# starter's own import paths follow the options; they are searched after the standard library.
 _PROGRAM = "import sys;sys.path+=sys.argv[4:];import shmtensor.manager.daemon.run as run;run.background(*sys.argv[1:4])"
 
 
-_start_locks: set[Descriptor] = set()  # of locks that this process holds or waits for
+_start_locks: set[Descriptor] = set()  # descriptors of locks that this process holds or waits for
 _starters: set[tuple[str, int]] = set()  # (path of the lock, thread) of each
 
 
 def _after_fork() -> None:
-    # The child would keep its parent's lock for its whole life.
+    # Otherwise the child would keep its parent's lock as long as it lives.
     while _start_locks:
         _start_locks.pop().close()
     _starters.clear()
@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class StartLock:
-    """Lets one process at a time start managers in `directory`. Use in a `with`; blocks up to `seconds`.
+    """Admits one process at a time that starts managers in `directory`. Use in a `with`; blocks up to `seconds`.
 
     A signal handler in a thread that holds the lock, or waits for it, continues without it, because the thread cannot
     release it meanwhile. If two managers start at once, one of them ends.
@@ -102,7 +102,7 @@ class StartLock:
             return
         _starters.discard(self._starter)
         _start_locks.discard(file)
-        if file.is_ours:  # else the program closed it, or this is a child
+        if file.is_ours:  # otherwise the program closed it, or this is a child
             fcntl.flock(file.number, fcntl.LOCK_UN)  # a child forked just now still has a copy
             file.close()
 
@@ -236,7 +236,7 @@ def _kill_if(pid: int, lock: os.stat_result) -> None:
 
 
 def succeed(address: bytes, idle_exit: float | None, max_clients: int | None) -> None:
-    """Wait until a supervisor has started a successor of the manager at `address`, or else start one. Blocks.
+    """Wait until a supervisor has started a successor of the manager at `address`; if none does, start one. Blocks.
 
     Raises:
         ManagerUnavailable: it could not be started.

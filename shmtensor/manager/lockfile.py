@@ -33,11 +33,11 @@ class Life:
         self.address: bytes = address
 
     def write(self, lock: int) -> None:
-        """Write it into the locked file. /proc/locks then lists the lock as this process's, whichever took it.
+        """Write it into the locked file. /proc/locks then lists the lock as this process's, whichever process took it.
 
         Raises OSError.
         """
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # nobody else can have it in between
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # no other process can have it in between
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         numbers = ("-" if value is None else repr(value) for value in (self.idle_exit, self.max_clients))
         os.ftruncate(lock, 0)

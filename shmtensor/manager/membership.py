@@ -1,7 +1,8 @@
-"""A `Manager` is this process's membership in one group: memory, names and reports, and another manager when one ends.
+"""A `Manager` is this process's membership in one group: its memory, names and reports.
 
-It owns the native client, which allocates and attaches blocks in mapped memory by itself. Requests go to the manager
-only for segments, names and reports. `client` has the managers of this process.
+If the manager process ends, the Manager finds or starts a successor. It owns the native client, which allocates and
+attaches blocks in mapped memory by itself. Requests go to the manager process only for segments, names and reports.
+`client` has the Managers of this process.
 """
 
 # contextlib costs time at every start of a manager.
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 PENDING_SECONDS = 0.02
-"""Pause before a segment is asked for again that no client has given to a new manager yet."""
+"""Pause before another request for a segment that no client has given to a new manager yet."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Manager:
         return f"<Manager at {os.fsdecode(self.address)}, slot {self.native.slot}>"
 
     def after_fork(self) -> None:
-        """Drop what belongs to the parent: its requests, and locks that its other threads may hold. In a child."""
+        """In a forked child: drop the parent's requests, and locks that its other threads may hold."""
         self._requests.renew(self.native.connection)
         self._recovering = threading.RLock()
 
@@ -178,11 +179,11 @@ class Manager:
 
     @property
     def requests(self) -> Requests:
-        """The requests to the manager that this process knows; other ones after each change of the manager."""
+        """The requests to the current manager; another object after each change of the manager."""
         return self._requests
 
     def rejoin(self, broken: Requests) -> None:
-        """Join the successor of the manager that `broken` went to, unless that was done. Blocks. Raises as `stats`."""
+        """Join the successor of the manager of `broken`, if that was not done yet. Blocks. Raises as `stats`."""
         self._recover(broken, monotonic() + REQUEST_SECONDS)
 
     def _use(self, requests: Requests, welcome: protocol.Welcome) -> None:
@@ -198,7 +199,7 @@ class Manager:
             ManagerUnavailable: there is no manager and none can be started, or each started one ended at once.
             ManagerError: the manager serves another group, or took this process for dead.
         """
-        # In this order: a thread in the middle of a request (which may have to recover, too) has the first lock.
+        # In this order: a thread in the middle of a request (which may have to recover as well) has the first lock.
         with Bounded(broken.lock, deadline, self.address), Bounded(self._recovering, deadline, self.address):
             if self._requests is not broken:
                 return
@@ -226,7 +227,7 @@ class Manager:
                 )
                 if isinstance(reply, protocol.Segment):  # not `_add`, which gives a ring back that cannot be mapped
                     control, payload = descriptors
-                    if reply.flags & protocol.DEVICE:  # it is mapped, so that no address is needed
+                    if reply.flags & protocol.DEVICE:  # it is mapped, so no address is needed
                         self.native.add_device_segment(
                             reply.segment, control, payload, reply.nbytes, _kind_of(reply), False, 0, 0
                         )
@@ -242,7 +243,7 @@ class Manager:
                 left = max(0.0, deadline - monotonic())
                 self._requests.ask(self.native.connection, protocol.Give(segment), left, descriptor)
             except (errors.ShmTensorError, OSError):
-                pass  # another client may have it, too; mapped memory works without
+                pass  # another client may have it; mapped memory works without the manager
             finally:
                 os.close(descriptor)
 
@@ -263,7 +264,7 @@ class Manager:
             self._not_before = monotonic() + self._pause
 
     def _late(self, request: protocol.Message, reply: protocol.Message, descriptors: list[int]) -> bool:
-        # The segment of a request that was given up (Ctrl-C, a timeout) belongs to this process all the same.
+        # The segment of a request that was given up (Ctrl-C, a timeout) still belongs to this process.
         made = isinstance(request, protocol.Create | protocol.CreateDevice)
         if not made or not isinstance(reply, protocol.Segment):
             return False
@@ -316,10 +317,10 @@ class Manager:
         if not native.add_device_segment(
             reply.segment, control, payload, reply.nbytes, _kind_of(reply), False, device, address
         ):
-            load("gpu.segments").close_payload(address, reply.nbytes)  # another thread was faster
+            load("gpu.segments").close_payload(address, reply.nbytes)  # another thread mapped it first
 
     def add_on_device(self, device: int, uuid: bytes, address: int, nbytes: int, dedicated: bool, payload: int) -> None:
-        """Make a segment of this process's own of memory of a device. Sends a request to the manager.
+        """Create a segment of this process over memory of a device. Sends a request to the manager.
 
         Args:
             device: its number in this process.
@@ -340,7 +341,7 @@ class Manager:
         self.native.add_device_segment(reply.segment, control, payload, nbytes, _kind_of(reply), True, device, address)
 
     def trim_device(self, device: int) -> int:
-        """Give back this process's segments of a device of which nothing is used. Returns their number. Blocks."""
+        """Give back this process's unused segments on a device. Returns their number. Blocks."""
         unused = self.native.give_up_unused(device)
         for segment in unused:
             self.return_segment(segment)
@@ -382,7 +383,7 @@ class Manager:
         """Allocate a shared block of `nbytes` bytes (at least 1) with arbitrary content. Usually makes no system call.
 
         Raises:
-            OutOfMemory: the message has the size asked for, what is free, the limit hit and the largest holders.
+            OutOfMemory: the message has the size asked for, the free memory, the limit hit and the largest holders.
             QuotaExceeded: the same, for a quota.
             ClientUnavailable, LockTimeout, ManagerError, InvalidArgument: see `shmtensor.errors`.
         """
@@ -420,7 +421,7 @@ class Manager:
         try:
             reply, descriptors = self._request(protocol.Create(0, protocol.RING))
         except errors.QuotaExceeded:
-            if not self.native.trim():  # memory cached here counts for the quota
+            if not self.native.trim():  # memory cached here counts against the quota
                 raise
             reply, descriptors = self._request(protocol.Create(0, protocol.RING))
         self._add(self.native, reply, descriptors, owned=False)
@@ -505,8 +506,8 @@ class Manager:
             ) from None
         if isinstance(problem, BlockGone):
             raise errors.StaleHandle(
-                f"the block has been freed ({problem}); keep the tensor until its handle has been opened, and in some "
-                "process for as long as it may be opened again"
+                f"the block has been freed ({problem}); keep the tensor until its handle has been opened, and in at "
+                "least one process while it may be opened again"
             ) from None
         if isinstance(problem, LockBusy):
             raise errors.LockTimeout(
@@ -527,7 +528,7 @@ class Manager:
         return reply.name
 
     def open(self, name: bytes) -> _native.Block:
-        """Open the block that a name stands for.
+        """Open the block with a name.
 
         Raises:
             InvalidArgument: the name is malformed.
@@ -584,7 +585,7 @@ class Manager:
         self._undo(protocol.Return(segment))
 
     def _undo(self, message: protocol.Message) -> None:
-        """As `_request`. If a successor has to be asked, an unknown or stale object counts as done."""
+        """Send as `_request` does. If the request goes to a successor, an unknown or stale object counts as done."""
         asked = self._requests
         try:
             self._request(message)
@@ -595,7 +596,7 @@ class Manager:
     # -------------------------------------------------------------------------------------------------------- reports
 
     def list(self, timeout: float = REQUEST_SECONDS) -> dict[str, Any]:
-        """Return clients, segments, holders and what is in flight: the LIST document of docs/protocol.md."""
+        """Return clients, segments, holders and holds in flight: the LIST document of docs/protocol.md."""
         import json
 
         listing: dict[str, Any] = json.loads(read_document(*self._request(protocol.List(), timeout)))
@@ -609,7 +610,7 @@ class Manager:
         return Stats(**{field: figures[field] for field in Stats.__dataclass_fields__})
 
     def gc(self, in_flight: float | None = None) -> protocol.Collected:
-        """Release what is unused; with `in_flight`, also what was sent that many seconds ago and never received.
+        """Release unused memory; with `in_flight`, also holds sent at least that many seconds ago and never received.
 
         Raises:
             InvalidArgument: `in_flight` is negative or not a number.
@@ -647,7 +648,7 @@ class Manager:
             self._on_close(self)
         try:
             if not self.native.is_led:
-                os.close(connect(self.address, 0.0))  # where no manager runs, none is started only for GOODBYE
+                os.close(connect(self.address, 0.0))  # if no manager runs, none is started only for GOODBYE
                 self._recover(self._requests, monotonic())
             self._requests.request(self.native.connection, protocol.Goodbye())
         except errors.ManagerError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shmtensor.manager.membership import Manager
 
 _MAX_PAUSE_SECONDS = 0.05
-"""Longest pause between two lookups of a name that another process is to bind."""
+"""Longest pause between two lookups of a name that another process has not bound yet."""
 
 
 def open_or_create(
@@ -66,7 +66,7 @@ def open_or_create(
             return block, False
         if made is None:
             made = make()
-        with suppress(errors.NameTaken):  # another process was faster
+        with suppress(errors.NameTaken):  # another process bound the name first
             manager.bind(name, made)
             return made, True
 

@@ -1,7 +1,7 @@
 """Messages between a client and the manager: layout, limits, validation. docs/protocol.md is the specification.
 
 The fields of a message, in order, are the fields of its packed body. This module uses no sockets; descriptors are sent
-beside the bytes, and each class states their number.
+as ancillary data, and each class states their number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ADDRESS_BYTES = 100
 QUIET = 1  # HELLO: no reply at all
 OBSERVER = 2  # HELLO: no slot, no segments
 DEDICATED = 1  # CREATE, SEGMENT: one block fills the segment
-NAMED = 2  # CREATE, SEGMENT: a POSIX shm object and not a memfd
+NAMED = 2  # CREATE, SEGMENT: a POSIX shm object instead of a memfd
 RING = 4  # CREATE, SEGMENT: its one block is a ring, made by the manager
 DEVICE = 8  # SEGMENT: its payload is memory of the device that `name` identifies
 PRIVATE = 1  # WELCOME: this manager was started on demand and runs in the background
@@ -93,9 +93,9 @@ def device_of(name: bytes) -> bytes:
 
 @dataclass_transform(frozen_default=True)
 class Message:
-    """Base of all messages: a record of the annotated fields of its class, which is not to be changed.
+    """Base of all messages: an immutable record of the annotated fields of its class.
 
-    Its class is not a dataclass, whose generated code costs 15 ms at every start of a manager.
+    The classes are not dataclasses, whose generated code costs 15 ms at every start of a manager.
 
     TYPE: number on the wire; FORMAT: of the body; DESCRIPTORS: number sent along; FIELDS: names, in order.
     """
@@ -244,7 +244,7 @@ class Export(Message):
 
 
 class Lookup(_Named):
-    """Asks for the block that a name stands for."""
+    """Asks for the block with a name."""
 
     TYPE: ClassVar[int] = 7
 
@@ -256,7 +256,7 @@ class Unexport(_Named):
 
 
 class List(Message):
-    """Asks for clients, segments, holders and what is in flight."""
+    """Asks for the clients, segments, holders and holds in flight."""
 
     TYPE: ClassVar[int] = 9
 
@@ -268,7 +268,7 @@ class Stats(Message):
 
 
 class Collect(Message):
-    """GC: releases what is unused; with seconds >= 0 also what has been in flight for at least that time."""
+    """GC: releases unused memory; with seconds >= 0 also holds that have been in flight for at least that time."""
 
     seconds: float = -1.0
     TYPE: ClassVar[int] = 11
@@ -301,7 +301,7 @@ class Event(Message):
 
 
 class Bind(Message):
-    """Binds a name of the sender's choice to a live block."""
+    """Binds a name that the sender chose to a live block."""
 
     segment: int
     block: int
@@ -346,7 +346,7 @@ class Succeed(Message):
 
 
 class CreateDevice(Message):
-    """Asks for a segment whose payload is memory of a device: `nbytes` of it, by the descriptor that comes along."""
+    """Asks for a segment whose payload is `nbytes` of a device's memory; its descriptor is sent along."""
 
     nbytes: int
     flags: int
@@ -364,7 +364,7 @@ class CreateDevice(Message):
 
 
 class Give(Message):
-    """Gives a manager the descriptor of a segment on a device, which it lacks if it is the successor of another."""
+    """Gives the successor of a manager the descriptor of a segment on a device, which it lacks."""
 
     segment: int
     TYPE: ClassVar[int] = 20
@@ -428,7 +428,7 @@ class Handle(_Named):
 
 
 class Block(Message):
-    """The block that a name stands for."""
+    """The block with a name."""
 
     segment: int
     block: int

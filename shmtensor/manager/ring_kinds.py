@@ -1,4 +1,4 @@
-"""What a ring in shared memory is: the numbers that its header has, and the names of the classes."""
+"""Kinds of rings in shared memory: the numbers in their headers, and the names of the classes."""
 
 from __future__ import annotations
 

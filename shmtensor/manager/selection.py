@@ -1,4 +1,4 @@
-"""What commands have in common: the manager that is meant (`--address`, the environment, the only one), and seconds."""
+"""Arguments that commands share: the manager (`--address`, the environment, or the only one), and seconds."""
 
 # pathlib costs time at every start of a manager.
 # ruff: noqa: PTH118, PTH123, PTH208
@@ -17,7 +17,7 @@ from shmtensor.manager.lockfile import runs_at
 from shmtensor.manager.shortage import command_of
 
 ANSWER_SECONDS = 5.0
-"""How long a command waits for a manager that it asks in passing, and `restart` for one that it replaces."""
+"""How long a command waits for an answer, and `restart` for the end of the manager that it replaces."""
 SHOW_PROGRAMS = 5
 """Clients shown for each manager if there are several to choose from."""
 

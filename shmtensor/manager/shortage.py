@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SHOWN = 3
-"""Holders, stores and processes that a message names of each."""
+"""Maximum number of holders, stores and processes that a message names, each."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -72,7 +72,7 @@ def command_of(pid: int) -> str:
 
 
 def _holders(listing: dict[str, Any]) -> list[tuple[int, str]]:
-    """Return (bytes held, who) from a LIST document, largest first."""
+    """Return (bytes held, holder) from a LIST document, largest first."""
     sums: dict[str, int] = {}
     for segment in listing["segments"]:
         for row in segment["holders"] or ():
@@ -82,7 +82,7 @@ def _holders(listing: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def _holder(row: dict[str, Any], listing: dict[str, Any]) -> str:
-    """Return who has the holds of a row of `holders`: a process, a ring, or nobody yet."""
+    """Return the owner of the holds in a row of `holders`: a process, a ring, or unloaded pickles."""
     if row["kind"] == "ticket":
         return "pickles that nobody has loaded yet"
     if row["ring"] is not None:
@@ -91,7 +91,7 @@ def _holder(row: dict[str, Any], listing: dict[str, Any]) -> str:
 
 
 def _ring(number: int, listing: dict[str, Any]) -> str:
-    """Return what a ring is, with its name or number."""
+    """Describe a ring, with its name or number."""
     ring = next((row for row in listing["rings"] if row["ring"] == number), None)
     named = _names(number, listing)
     if ring is not None and ring["kind"] == STORE:
@@ -105,7 +105,7 @@ def _names(number: int, listing: dict[str, Any]) -> list[str]:
 
 
 def _evictable(listing: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return (bytes, ring) of the objects of stores that nobody reads, from a LIST document, largest first."""
+    """Return (bytes, ring) of the objects of stores that have no readers, from a LIST document, largest first."""
     sums: dict[int, int] = {}
     stores = {row["ring"] for row in listing["rings"] if row["kind"] == STORE}
     for segment in listing["segments"]:

@@ -1,11 +1,11 @@
 """Sampling of sites: which line of a program made a shared block. Off unless SHMTENSOR_SITES is set.
 
-A process that samples writes to a table in a memory file of its own, which no other process maps. Who looks reads it
-through /proc/<pid>/fd, as a new manager does with segments: without the process's help, while the process lives. A
-forked child keeps the descriptor of its parent's table, and has a table of its own.
+A process that samples writes to a table in its own memory file, which no other process maps. Readers open it through
+/proc/<pid>/fd, as a new manager does with segments: without the process's help, while the process lives. A forked child
+keeps the descriptor of its parent's table, and has its own table.
 
-The table is hashed by block and has a fixed size. An entry says for which generation of the block it is, so that
-nothing has to be done when a block is freed; a later block may take its place.
+The table is hashed by block and has a fixed size. An entry has the generation of its block, so it need not be removed
+when the block is freed; a later block may take its place.
 
     header    u64: magic, bytes of text in use
     entries   u64: group id, segment, block << 32 | generation, number of the site + 1 (0: unused)
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "SHMTENSOR_SITES"
 ENTRIES = 1 << 15
-"""Of a table: a block that falls on the place of four others takes the place of one of them."""
+"""Entries that a block may use; a block that finds all four in use replaces one of them."""
 TEXT_BYTES = 1 << 18
-"""For the text of all sites of a process; blocks of further sites are not recorded."""
+"""Bytes for the text of all sites of a process; blocks of further sites are not recorded."""
 _MAGIC = 0x315345544953485A
 _HEADER_WORDS, _ENTRY_WORDS, _PROBES = 2, 4, 4
 _TEXT_AT = (_HEADER_WORDS + ENTRIES * _ENTRY_WORDS) * 8
@@ -64,7 +64,7 @@ class _Table:
         self._words = memoryview(self._map)[:_TEXT_AT].cast("Q")
         self._numbers: dict[tuple[str, int], int] = {}  # of sites
         self._used = 0
-        self._lock = threading.RLock()  # a signal handler may make blocks, too
+        self._lock = threading.RLock()  # a signal handler may make blocks as well
         self._words[0] = _MAGIC
 
     def add(self, group: int, segment: int, block: int, generation: int, site: tuple[str, int]) -> None:
@@ -75,7 +75,7 @@ class _Table:
             if number is None:
                 return
             words, at = self._words, self._choose(segment, block)
-            words[at + 3] = 0  # until the entry is whole
+            words[at + 3] = 0  # until the entry is complete
             words[at], words[at + 1], words[at + 2] = group, segment, block << 32 | generation
             words[at + 3] = number + 1
 
@@ -105,12 +105,12 @@ class _Table:
 
 
 def sample(every: int) -> None:
-    """Record from now on which line makes each `every`-th shared block of this process; 0 ends that. Does not block."""
+    """Start to record which line makes every `every`-th shared block of this process; 0: stop. Does not block."""
     _native.sample_blocks(every, _note if every else None)
 
 
 def sample_as_told() -> None:
-    """Start to sample as SHMTENSOR_SITES says. Raises InvalidArgument: it is not a number of blocks."""
+    """Start to sample at the rate in SHMTENSOR_SITES. Raises InvalidArgument: it is not a number of blocks."""
     text = os.environ.get(VARIABLE, "")
     if not (text.isascii() and text.isdecimal() and int(text) < 1 << 32):
         raise InvalidArgument(
@@ -143,7 +143,7 @@ def _site(innermost: FrameType) -> tuple[str, int]:
 
 def _after_fork() -> None:
     global _table
-    _table = None  # the parent's, which writes on; its descriptor stays, for readers
+    _table = None  # the parent's, which the parent still writes; its descriptor stays open for readers
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -153,8 +153,8 @@ def of_processes(pids: Iterable[int], group: int) -> dict[tuple[int, int, int], 
     """Return the recorded sites: (segment, block, generation) -> file:line. Does not block.
 
     Args:
-        pids: the processes to look at; those that have ended or are not visible have none.
-        group: id of the group whose blocks are wanted.
+        pids: the processes whose tables are read, if they are alive and visible.
+        group: id of the group of the blocks.
     """
     found: dict[tuple[int, int, int], str] = {}
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The sharing strategy of this process: how the segments that it asks for are made."""
+"""The sharing strategy of this process: how its new segments are made."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_socket_of_another_kind_or_a_stale_one(here: World) -> None:
         listener.bind(path)
         listener.listen()
         assert "another type" in failure(here, {"SHMTENSOR_MANAGER": path})
-    assert "nobody listens" in failure(here, {"SHMTENSOR_MANAGER": path})
+    assert "no process listens" in failure(here, {"SHMTENSOR_MANAGER": path})
 
 
 def imposter(path: str, reply: bytes) -> tuple[socket.socket, threading.Thread]:

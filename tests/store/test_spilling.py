@@ -282,7 +282,7 @@ def test_a_directory_is_of_one_store(store: Store, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "1000.safetensors").touch()
-    with pytest.raises(errors.InvalidArgument, match="has files that may be of another store; give an empty"):
+    with pytest.raises(errors.InvalidArgument, match="has files that may belong to another store; give an empty"):
         Store(max_bytes=20_000, spill=foreign)
     assert (foreign / "1000.safetensors").exists()
 

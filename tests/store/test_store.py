@@ -293,7 +293,7 @@ def test_who_fails_to_create_takes_nothing_of_others(store: Store) -> None:
     tensor.fill_(2)
     later.__exit__(None, None, None)
     assert store.get("l").tolist() == [2] * 4
-    with pytest.raises(errors.NameTaken, match="is reserved: somebody creates"), store.create("m", 3):
+    with pytest.raises(errors.NameTaken, match="is reserved: a process is creating"), store.create("m", 3):
         store.put("m", 1)
 
 

@@ -1,4 +1,4 @@
-"""The manager daemon. `run` starts and ends it, `server` is its event loop over `connections`, `state` what it knows.
+"""The manager daemon. `run` starts and ends it, `server` is its event loop over `connections`, `state` has its state.
 
 It imports neither NumPy nor tensors.
 """

@@ -1,4 +1,4 @@
-"""The daemon's open connections: accepting them, replying, and ending those that say nothing. Never blocks."""
+"""The daemon's open connections: accept them, reply, and end those that are silent. Never blocks."""
 
 # contextlib costs time at every start of a manager.
 # ruff: noqa: SIM105
@@ -27,9 +27,9 @@ HELLO_SECONDS = 10.0
 KEPT_DESCRIPTORS = 16
 """Descriptors kept free for the requests of existing clients; new connections are refused before that."""
 MAX_PENDING = 1024
-"""Connections without a HELLO; beyond this, the oldest is closed."""
+"""Maximum number of connections without a HELLO; beyond this, the oldest is closed."""
 ACCEPTED_PER_TURN = 16
-"""Connections accepted before the clients are served."""
+"""Maximum number of connections accepted before the clients are served."""
 DESCRIPTOR_LIMITS = (errno.EMFILE, errno.ENFILE)
 """Error numbers of the system when there are no file descriptors left."""
 
@@ -52,7 +52,7 @@ class Connections:
         self._uid = uid
         self._open: dict[int, Connection] = {}  # by descriptor of the socket
         self._by_slot: dict[int, Connection] = {}
-        self._pending: dict[int, Connection] = {}  # the oldest comes first
+        self._pending: dict[int, Connection] = {}  # oldest first
         self._stalled: dict[int, Connection] = {}
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -115,7 +115,7 @@ class Connections:
     # ----------------------------------------------------------------------------------------------------- accepting
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept connections from `listener` in place of the one before, which is emptied and closed."""
+        """Accept connections from `listener` instead of the previous one, which is emptied and closed."""
         before, self.listener = self.listener, listener
         self._poll.register(listener.fileno(), select.EPOLLIN)
         if before is not listener:
@@ -243,7 +243,7 @@ class Connections:
     # ------------------------------------------------------------------------------------------------------ deadlines
 
     def next_due(self, now: float) -> float | None:
-        """Seconds until `close_silent` or `stalled` finds a connection; None: there is none to be found."""
+        """Seconds until `close_silent` or `stalled` finds a connection; None: neither will find one."""
         waits = []
         if self._pending:
             waits.append(next(iter(self._pending.values())).since + HELLO_SECONDS - now)

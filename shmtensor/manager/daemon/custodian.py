@@ -1,8 +1,8 @@
-"""The custodian: a child of the manager that has the descriptors of a group in which something is kept by a name.
+"""The custodian: a child of the manager that keeps the descriptors of a group with objects that are kept by a name.
 
-What is kept by a name (a `Store`) is there without processes. If the manager is killed, no client may have the
-descriptors by which the next manager recovers the memory. The custodian has them: it starts the next manager, as a
-client does, and ends once that one serves.
+An object that is kept by a name (a `Store`) exists even if no process has it open. If the manager is killed, perhaps no
+client has the descriptors by which the next manager recovers the memory. The custodian has them: it starts the next
+manager, as a client does, and ends once that one serves.
 
     manager                                   custodian
        |-- fork: group, all segments, line ------>|   closes everything else, reads the line
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 START_SECONDS = 30.0
-"""A custodian whose manager was killed gives up after this long if no next one can be started."""
+"""A custodian whose manager was killed gives up after this time if no next manager can be started."""
 _PAUSE_SECONDS = 0.1
 
 
 class Custodian:
-    """The custodian of one manager, if it has one. Must be ended; otherwise it takes this process for killed."""
+    """The custodian of one manager, if it has one. Must be ended; otherwise it assumes that this process was killed."""
 
     def __init__(self, address: bytes) -> None:
         self._address = address
         self._pidfd = -1
-        self._line = -1  # open in this process for as long as it is the manager
+        self._line = -1  # open in this process while it is the manager
         self._segments: frozenset[int] = frozenset()
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is one."""
+        """Whether there is a custodian."""
         return self._pidfd >= 0 and not peers.has_ended(self._pidfd)
 
     def keep(self, segments: frozenset[int], descriptors: Iterable[int]) -> None:
-        """Have a custodian that has exactly these segments: the one that there is, or a new one. Raises OSError.
+        """Keep a custodian that has exactly these segments: the existing one, or a new one. Raises OSError.
 
         Args:
             segments: their numbers.
@@ -79,11 +79,11 @@ class Custodian:
             raise
         finally:
             os.close(end)
-        self.end()  # the one before
+        self.end()  # the previous one
         self._pidfd, self._line, self._segments = pidfd, line, segments
 
     def end(self) -> None:
-        """End it, if there is one."""
+        """End the custodian, if there is one."""
         pidfd, line = self._pidfd, self._line
         if pidfd < 0:
             return
@@ -97,7 +97,7 @@ class Custodian:
 
 
 def _run(address: bytes, line: int, descriptors: set[int]) -> NoReturn:
-    """Be the custodian, in the child."""
+    """Run the custodian, in the child."""
     try:
         os.setsid()  # the Ctrl-C of a terminal is for the manager
         signal.set_wakeup_fd(-1)
@@ -144,7 +144,7 @@ def _start_next(address: bytes) -> None:
         except (ShmTensorError, OSError) as refused:
             problem = refused
         if monotonic() > deadline:
-            _log(address, f"the memory that a killed manager kept by names is lost: {problem}")
+            _log(address, f"the memory of objects kept by a name is lost with the killed manager: {problem}")
             return
         sleep(_PAUSE_SECONDS)
 

@@ -1,7 +1,7 @@
-"""The files by which clients and a successor find a manager. The manager puts them back if they are removed.
+"""The files by which clients and a successor find a manager. The manager recreates them if they are removed.
 
 They are the directory (mode 0700), the lock file (locked for life with flock; names the process), the log, the socket
-and the journal. A file of another program in the place of one of them is left alone.
+and the journal. A file of another program at one of their paths is left alone.
 """
 
 # pathlib and contextlib cost time at every start of a manager.
@@ -68,11 +68,11 @@ class Guard:
     """Keeps the files of the manager in this process. Must be closed.
 
     Attributes:
-        changes: an inotify descriptor, readable when `keep` may have something to do; -1: none available.
+        changes: an inotify descriptor, readable when `keep` may have to act; -1: none available.
     """
 
     def __init__(self, role: Role) -> None:
-        """Keep the files of a role that has its lock and its listener; replaced ones are stored in the role."""
+        """Keep the files of a role that has its lock and its listener; new ones are stored in the role."""
         self._role = role
         self._address = role.address
         self._directory = os.path.dirname(role.address)
@@ -91,11 +91,11 @@ class Guard:
 
     @property
     def is_hindered(self) -> bool:
-        """Whether a file could not be put back at the last check."""
+        """Whether a file could not be recreated at the last check."""
         return bool(self._problems)
 
     def keep(self, kept_journal: journal.Journal) -> list[str]:
-        """Put back missing files. Returns messages for the log. Does not block."""
+        """Recreate missing files. Returns messages for the log. Does not block."""
         notes, problems = [], []
         steps: tuple[tuple[str, Callable[[], bool]], ...] = (
             ("directory", self._keep_directory),
@@ -125,7 +125,7 @@ class Guard:
             try:  # before the files in it are checked
                 _native.watch_directory(self.changes, self._directory)
             except OSError:
-                pass  # then as if there were no inotify
+                pass  # continue as without inotify
         return not is_there
 
     def _keep_lock(self) -> bool:
@@ -179,7 +179,7 @@ def remove(path: bytes) -> None:
 
 
 def remove_empty_log(address: bytes) -> None:
-    """Remove the log at `address` if it is empty. The caller holds the address's lock, so nobody writes to the log."""
+    """Remove the log at `address` if it is empty. The caller holds the lock of `address`: no process writes the log."""
     log = addresses.log_path(address)
     try:
         if not os.stat(log).st_size:

@@ -1,8 +1,9 @@
 """Handover from a manager to its successor, without loss of memory.
 
-The *keeper* has the role of manager so far. It keeps every descriptor until the *successor* sends GOODBYE on the socket
-between them (the *line*). By then the successor has the lock, the listening socket and the segments, which it reopens
-from the keeper's `/proc/<pid>/fd`. If the successor ends before that, or takes too long, the keeper serves again.
+The *keeper* is the process that has the role of manager before the handover. It keeps every descriptor until the
+*successor* sends GOODBYE on the socket between them (the *line*). By then the successor has the lock, the listening
+socket and the segments, which it reopens from the keeper's `/proc/<pid>/fd`. If the successor ends before that, or
+takes too long, the keeper serves again.
 
     RESTART          the keeper is a forked child, the successor a fresh interpreter in the same process, by exec
     SIGTERM, STOP    the successor is a forked child in the background, which inherits all descriptors
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 SUCCESSOR_SECONDS = 10.0
 """A successor that does not serve within this time is killed, and the keeper serves again."""
 MAX_SUCCESSORS = 3
-"""Attempts of a manager that ends to fork a successor."""
+"""Attempts to fork a successor when a manager ends."""
 ASK_SECONDS = 1.0
-"""Bound of a request for the role of a manager in the background."""
+"""Timeout of a request for the role of a manager in the background."""
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that ask a manager to end. They wait while the role is handed over, until the next server has handlers."""
+"""Signals that ask a manager to end. They are blocked during a handover, until the next server has handlers."""
 _SERVES = protocol.encode(protocol.Goodbye())
 _PROGRAM = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.daemon.run as run;run.again(sys.argv[1])"
 _REHEARSAL = "import sys;sys.path+=sys.argv[2:];import shmtensor.manager.daemon.run as run;run.rehearse(sys.argv[1])"
@@ -100,11 +101,11 @@ class Role:
         self.keeper: int = keeper
         self.line = line
         self.killed: Life | None = None
-        """What the lock file said of a manager that did not end in order."""
+        """The content of the lock file of a manager that did not end in order."""
         self.made: os.stat_result | None = None
         """Status of the socket file."""
         self.dead: Past | None = None
-        """The journal of a group that has ended, to be cleared away."""
+        """The journal of a group that has ended, to be removed."""
         self.kept: dict[str, list[int]] = {}
         """Descriptors of the previous process of this service, which its supervisor kept, by name."""
         self.is_restarted = False
@@ -119,10 +120,10 @@ class Role:
         return [self.keeper] * (self.keeper > 0) + [os.getpid()] * bool(self.kept)
 
     def kept_numbers(self, group: _native.Group | None) -> Container[int]:
-        """Return the numbers of segments of the group of which the supervisor has the descriptors.
+        """Return the numbers of the group's segments whose descriptors the supervisor has.
 
-        If another manager led the group since it got them, they are released: what that manager did not find counts as
-        lost, and its holds may have been released.
+        If another manager has led the group since the supervisor got them, they are released: segments that that
+        manager did not find count as lost, and their holds may have been released.
         """
         if group is not None and self.is_restarted:
             return range(group.next_segment)
@@ -143,7 +144,7 @@ class Role:
 
     @property
     def life(self) -> Life:
-        """What this process writes into the lock file."""
+        """The content that this process writes into the lock file."""
         return Life(os.getpid(), self.idle_exit, self.max_clients, self.address)
 
     def taken(self) -> None:
@@ -280,12 +281,12 @@ def restart(role: Role) -> bool:
 
     A supervisor sees the same process. Call `rehearse_restart` before.
 
-    Blocks in the child, and returns there whether the successor serves; if not, the child has to serve again.
+    Blocks in the child, and returns there whether the successor serves; if it does not, the child has to serve again.
 
     Raises:
         OSError: the system refuses; this process has to serve again.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keeper
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the keeper
     child, line = _fork()
     if child:
         role.line, role.keeper = line, child

@@ -1,4 +1,4 @@
-"""From a connection to a client, and back: HELLO, REJOIN, EMBRYO, and the end of a connection."""
+"""Connections become clients, and clients lose connections: HELLO, REJOIN, EMBRYO, and the end of a connection."""
 
 # contextlib costs time at every start of a manager.
 # ruff: noqa: SIM105
@@ -46,7 +46,7 @@ class Handshake:
             connections: the manager's connections.
             watch: detects the ends of clients.
             welcome: returns the WELCOME for a slot.
-            adopt: looks for segments of the previous manager in the processes with these pids.
+            adopt: searches for segments of the previous manager in the processes with these pids.
             uid: the user whose processes may be clients.
         """
         self._state = state
@@ -57,7 +57,7 @@ class Handshake:
         self._uid = uid
 
     def hello(self, connection: Connection, message: protocol.Hello, request_id: int, packet: peers.Packet) -> None:
-        """Make a new connection, or an embryo's, that of a client or an observer."""
+        """Turn a new connection, or an embryo's, into that of a client or an observer."""
         quiet = bool(message.flags & protocol.QUIET)
         if connection.kind in (Kind.CLIENT, Kind.OBSERVER):
             raise protocol.Malformed("HELLO came twice", request_id)
@@ -86,7 +86,7 @@ class Handshake:
         self._connections.reply(connection, self._welcome(connection.slot), request_id, (self._state.group.fd,))
 
     def rejoin(self, connection: Connection, message: protocol.Rejoin, request_id: int) -> None:
-        """Make a new connection that of a client of the previous manager."""
+        """Turn a new connection into that of a client of the previous manager."""
         if connection.kind != Kind.PENDING:
             raise protocol.Malformed("REJOIN came after HELLO", request_id)
         try:
@@ -175,7 +175,7 @@ class Handshake:
         self._connections.add(embryo)
 
     def _serve(self, connection: Connection, slot: int, pidfd: int) -> None:
-        """Make `connection` that of the client in `slot`."""
+        """Turn `connection` into that of the client in `slot`."""
         connection.slot, connection.kind = slot, Kind.CLIENT
         self._connections.assign(connection, slot)
         self._watch.connected(slot, pidfd)

@@ -1,8 +1,8 @@
-"""The journal beside the socket: what a successor needs to know if the manager is killed.
+"""The journal beside the socket: the facts that a successor needs if the manager is killed.
 
-Each line is one record: `group ID`, `namespace INODE` (the PID namespace of the manager), `shm NAME SEGMENT`,
-`gone NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT GENERATION` (the last two identify the client that asked for
-the name). A record is written before the action that it describes, with a single write, so that a kill leaves whole
+Each line is one record: `group ID`, `namespace INODE` (the PID namespace of the manager), `shm NAME SEGMENT`, `gone
+NAME`, or `name NAME SEGMENT BLOCK GENERATION SLOT GENERATION` (the last two identify the client that asked for the
+name). A record is written before the action that it describes, with a single write, so that a kill leaves complete
 lines; malformed lines are skipped.
 """
 
@@ -42,7 +42,7 @@ class Past:
 
 
 def pid_namespace() -> int:
-    """Return what identifies the PID namespace of this process; 0 if that cannot be seen."""
+    """Return a number that identifies the PID namespace of this process; 0 if it is not visible."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -52,7 +52,7 @@ def pid_namespace() -> int:
 def is_free(path: bytes) -> bool:
     """Whether a journal may be written or removed at `path`: there is no file, an empty file, or a journal.
 
-    A journal is created whole by a rename and then only grows, so after a kill it still begins with its group.
+    A journal is created complete by a rename and then only grows, so after a kill it still begins with its group.
     """
     found = head(path)
     if not found:
@@ -105,7 +105,7 @@ class Journal:
         self._now = past
         self._lines = 0
         self._nbytes = 0
-        self._is_torn = False  # the last line was not written whole
+        self._is_torn = False  # the last line was not written completely
         try:
             self._write_anew()
         except OSError:
@@ -175,7 +175,7 @@ class Journal:
         self._write(b"shm %s %d" % (name, segment))
 
     def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
-        """Record that a name stands for a block, and the (slot, generation) of the client that asked for it."""
+        """Record the block of a name, and the (slot, generation) of the client that asked for it."""
         self._now.names[name] = triple, giver
         self._write(b"name %s %d %d %d %d %d" % (name, *triple, *giver))
 

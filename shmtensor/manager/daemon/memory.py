@@ -37,7 +37,7 @@ def group_name(group_id: int, epoch: int) -> str:
 
 
 def payload_name(group_id: int, number: int) -> str:
-    """Return the name of the memfd with a segment's payload, and that under which a supervisor keeps the segment."""
+    """Return the name of the memfd with a segment's payload, under which a supervisor also keeps the segment."""
     return f"shmtensor-{group_id:016x}-{number}"
 
 
@@ -61,8 +61,8 @@ class Memory:
         Args:
             group_id: the group.
             journal: records the names of POSIX shm objects.
-            kept: a supervisor keeps the descriptors of all segments as long as they exist, and has those with these
-                numbers; None: there is no such supervisor.
+            kept: numbers of the segments whose descriptors the supervisor has; it keeps those of all segments as long
+                as they exist. None: there is no such supervisor.
         """
         self._group_id = group_id
         self._journal = journal
@@ -137,9 +137,10 @@ class Memory:
             return name, fd
 
     def keep(self, segment: Segment) -> None:
-        """Have the supervisor keep a segment that this manager knows from now on. Blocks up to a second.
+        """Have the supervisor keep a segment that is new to this manager. Blocks up to a second.
 
-        Not one on a device: reopening such a descriptor gives another object, so the next manager could not use it.
+        Segments on a device are excluded: reopening such a descriptor gives another object, useless to the next
+            manager.
         """
         if self._kept is not None and segment.id not in self._kept and not segment.device:
             notify.keep(payload_name(self._group_id, segment.id), (segment.metadata.fd, segment.payload))
@@ -164,7 +165,7 @@ class Memory:
             os.close(segment.payload)
 
     def name(self, name: bytes, triple: tuple[int, int, int], giver: tuple[int, int]) -> None:
-        """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
+        """Record in the journal the block of a name, and the client that asked for it. Raises OSError."""
         self._journal.name(name, triple, giver)
 
     def forget(self, name: bytes) -> None:
@@ -172,7 +173,7 @@ class Memory:
         self._journal.gone(name)
 
     def punch(self, segment: Segment, offset: int, nbytes: int) -> None:
-        """Give the pages of a range of the payload back to the system. Memory of a device goes as a whole only."""
+        """Give the pages of a range of the payload back to the system. Memory of a device is only freed as a whole."""
         if segment.device:
             return
         try:

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 VARIABLE = "NOTIFY_SOCKET"
 _KEPT = regex(r"shmtensor-[0-9a-f]{16}[.-][0-9]+")  # a group, or a segment: memory.group_name, payload_name
 SEND_SECONDS = 1.0
-"""A supervisor that does not read its messages delays the manager by this long at most."""
+"""Longest delay of the manager by a supervisor that does not read its messages."""
 
 
 def is_supervised() -> bool:
-    """Whether a supervisor wants messages."""
+    """Whether a supervisor expects messages."""
     return bool(os.environ.get(VARIABLE))
 
 
 def ready(address: bytes) -> None:
-    """Report that this process is the main one of its service, and serves. After each restart, too."""
+    """Report that this process is the main one of its service, and serves. Also called after each restart."""
     _send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serves {os.fsdecode(address)}")
 
 
@@ -51,7 +51,7 @@ def drop(name: str) -> None:
 
 
 def _send(text: str, descriptors: Iterable[int] = ()) -> None:
-    """Send a message, if there is a supervisor. Blocks up to SEND_SECONDS. A supervisor that has gone is ignored."""
+    """Send a message, if there is a supervisor. Blocks up to SEND_SECONDS. A supervisor that has ended is ignored."""
     path = os.environ.get(VARIABLE, "")
     if path[:1] not in ("/", "@"):
         return

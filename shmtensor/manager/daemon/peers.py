@@ -24,7 +24,7 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(8 * 4) + socket.CMSG_SPACE(12) + socket.CMS
 
 
 class Kind(Enum):
-    """Whose a connection is."""
+    """The peer of a connection."""
 
     PENDING = "not known before HELLO"
     EMBRYO = "an embryo's before its HELLO"
@@ -42,10 +42,10 @@ class Connection:
         self.kind: Kind = kind
         self.pid: int = pid
         self.slot: int = 0
-        self.generation: int = 0  # of the slot, of an embryo
+        self.generation: int = 0  # of the slot, for an embryo
         self.since: float = monotonic()
-        self.stalled: float = 0.0  # when a reply could first not be sent
-        self.out: deque[tuple[bytes, list[int]]] = deque()  # packets with descriptors of their own
+        self.stalled: float = 0.0  # time at which a reply could first not be sent
+        self.out: deque[tuple[bytes, list[int]]] = deque()  # packets, with duplicates of their descriptors
 
     def send(self, data: bytes, descriptors: list[int], ours: bool) -> None:
         """Send or queue a packet. `ours`: close the descriptors afterwards. Raises OSError (EMFILE)."""
@@ -53,7 +53,7 @@ class Connection:
             try:
                 self._send(data, descriptors)
             except BlockingIOError:
-                # A queued packet has its own descriptors: the segment may be destroyed before it is sent.
+                # A queued packet has duplicates: the segment may be destroyed before the packet is sent.
                 self.out.append((data, descriptors if ours else [os.dup(fd) for fd in descriptors]))
                 return
             except OSError:

@@ -1,4 +1,4 @@
-"""What the parts of the manager's state share: clients, segments, the interface to the outside, refusals."""
+"""Types that the parts of the manager's state share: clients, segments, the interface to the outside, refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     """A block: its segment, index and generation."""
 
     class Outside(Protocol):
-        """What the state cannot do itself."""
+        """Operations that the state cannot do itself."""
 
         def keep(self, segment: Segment) -> None:
             """Take note of a new segment, or of one that was taken over."""
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
             """Give back the pages of a range of the payload."""
 
         def name(self, name: bytes, triple: BlockId, giver: tuple[int, int]) -> None:
-            """Record in the journal which block a name stands for, and which client asked for it. Raises OSError."""
+            """Record in the journal the block of a name, and the client that asked for it. Raises OSError."""
 
         def forget(self, name: bytes) -> None:
             """Record that a name is no longer in use."""
@@ -93,7 +93,7 @@ class Segment:
         self.name: bytes = name
         self.ring: Ring | None = ring
         self.device: bytes = device
-        self.trimmed_at: int = -1  # live blocks when its gaps were last given back
+        self.trimmed_at: int = -1  # number of live blocks when its gaps were last given back
 
     @property
     def flags(self) -> int:
@@ -107,7 +107,7 @@ class Segment:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors of metadata and payload, as far as this manager has them."""
+        """The descriptors of metadata and payload that this manager has."""
         return (self.metadata.fd, self.payload) if self.payload >= 0 else (self.metadata.fd,)
 
     @property

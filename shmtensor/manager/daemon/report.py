@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.state import State
 
 WALK_LISTING = 4 * WALK_HOLDS
-"""Blocks walked by one listing at most: each takes about 10 ns, in which no client is served."""
+"""Maximum number of blocks walked by one listing: each takes about 10 ns, in which no client is served."""
 SHOW_HOLDS = 1_000
-"""Rows of `holds` in a listing at most."""
+"""Maximum number of rows of `holds` in a listing."""
 SHOW_IN_FLIGHT = 1_000
-"""Rows of `in_flight` in a listing at most."""
+"""Maximum number of rows of `in_flight` in a listing."""
 SHOW_NAMES = 1_000
-"""Rows of `names` in a listing at most."""
+"""Maximum number of rows of `names` in a listing."""
 KINDS = {HOLD_CLIENT: "client", HOLD_TICKET: "ticket", HOLD_MESSAGE: "message", HOLD_NAME: "name"}
 
 
@@ -83,7 +83,7 @@ def figures(state: State) -> dict[str, Any]:
 
 
 def _named(state: State, names: dict[bytes, BlockId]) -> dict[str, list[dict[str, Any]]]:
-    """Return the messages in each ring, and what is in each store, that users named."""
+    """Return the messages in each named ring, and the content of each named store."""
     rings, stores = [], []
     for name, (number, _block, _generation) in names.items():
         ring = state.segments[number].ring
@@ -257,12 +257,12 @@ def _owner(owner: int) -> dict[str, int | None]:
 
 
 def _slot(found: int) -> int | None:
-    """Return the slot of a lock's holder as it stands in shared memory, where anything may stand."""
+    """Return the slot of a lock's holder as read from shared memory, which may contain any value."""
     return found if 0 < found < MAX_SLOTS else None
 
 
 def _divided(holds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return SHOW_HOLDS rows at most, the oldest of each owner: one that holds many does not hide the others."""
+    """Return at most SHOW_HOLDS rows, the oldest of each owner, so that an owner of many does not hide the others."""
     by_owner: dict[tuple[int | None, int | None], list[dict[str, Any]]] = {}
     for row in sorted(holds, key=_age, reverse=True):
         by_owner.setdefault((row["slot"], row["ring"]), []).append(row)

@@ -47,7 +47,7 @@ class Ring:
         self.show()  # messages put before are not reported by anyone else
 
     def show(self) -> None:
-        """Make the event readable exactly if messages wait. The client that was to do it may have died."""
+        """Make the event readable if messages wait, and only then. The client that had to do so may have died."""
         if self.event < 0:
             return
         # Emptied in any case: the readers of a broadcast wait for a write to an empty pipe (Ring::announce).
@@ -85,7 +85,7 @@ def _pipe() -> int:
 
 
 class Numbers:
-    """Allocates owner numbers of rings: one that was given back, else the group's next."""
+    """Allocates owner numbers of rings: a number that was given back, or else the group's next."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

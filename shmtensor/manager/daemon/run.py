@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.server import Server
 
 KEEP_LOG_SECONDS = 7 * 86400.0
-"""Logs of dead managers are kept this long; then the next manager that starts removes them."""
+"""Logs of dead managers are kept this long; after that, the next manager that starts removes them."""
 LOG_HEAD = b"shmtensor-manager["
 """Prefix of the lines that a manager logs."""
 _FIRST_INHERITED = 3  # as systemd passes descriptors
@@ -97,7 +97,7 @@ def _claim(lock: int, role: Role) -> int | None:
     path, found = addresses.lock_path(role.address), os.fstat(lock)
     role.killed = Life.read(lock)
     try:
-        role.life.write(lock)  # before the check of the path: if the file is removed later, we are found by it
+        role.life.write(lock)  # before the check of the path: if the file is removed later, its content identifies us
     except OSError as problem:
         if is_still(path, found):
             remove(path)
@@ -106,7 +106,7 @@ def _claim(lock: int, role: Role) -> int | None:
             f"cannot write the lock file {os.fsdecode(path)}: {problem.strerror}; "
             "free space there, or choose another directory"
         ) from None
-    # A manager that ends unlinks the file: what we locked must still be the file at the path.
+    # A manager that ends unlinks the file: the locked file must still be the one at the path.
     if not is_still(path, found):
         return None
     other = find_manager(role.address, found.st_dev)
@@ -142,7 +142,7 @@ def _left_behind(address: bytes, keepers: Iterable[int] = ()) -> tuple[Past, Gro
 
 
 def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | None:
-    """Find a file of another program that a manager at `address` would replace. Returns (path, what it is not).
+    """Find a file of another program that a manager at `address` would replace. Returns (path, expected kind).
 
     Args:
         address: path of the socket.
@@ -209,20 +209,20 @@ def _sweep(directory: bytes, own: bytes) -> None:
 
 
 def _may_clear(address: bytes, past: Past) -> bool:
-    """Whether a group that was not found has ended: in another PID namespace it may run, between two managers."""
+    """Whether a group that was not found has ended. In another PID namespace it may live on between two managers."""
     if past.namespace in (None, journal.pid_namespace()):
         return True
     return time() - os.stat(addresses.journal_path(address)).st_mtime > KEEP_LOG_SECONDS
 
 
 def inherited() -> tuple[socket.socket | None, dict[str, list[int]]]:
-    """Return what a service manager (systemd) passed to this process.
+    """Return the descriptors that a service manager (systemd) passed to this process.
 
     Returns:
-        (the listening socket, or None; the descriptors that it kept for the service, by their names).
+        (the listening socket, or None; the descriptors that it kept for the service, by name).
 
     Raises:
-        ManagerUnavailable: what it passed cannot be served.
+        ManagerUnavailable: the passed sockets cannot be served.
     """
     kept: dict[str, list[int]] = {}
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or not os.environ.get("LISTEN_FDS", "").isdecimal():
@@ -298,7 +298,7 @@ def serve(
         max_clients: further clients are refused; None: MAX_CLIENTS.
         max_bytes: payload that all clients together may reserve; None: the quota of the group that is taken over, else
             SHMTENSOR_MAX_BYTES, else no limit.
-        max_bytes_per_client: the same for each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
+        max_bytes_per_client: as `max_bytes`, for each client, with SHMTENSOR_MAX_BYTES_PER_CLIENT.
         idle_exit: end this many seconds after the last client; None: never.
         log: where stderr goes, reported by STATS; None: redirect it to the log beside the socket.
 
@@ -354,15 +354,15 @@ def rehearse(text: str) -> None:
 
 
 def _rule(role: Role, quotas: tuple[int, int], asked: tuple[int | None, int | None]) -> None:
-    """Run the manager, by one `Server` after the other, until another process has the role or none is needed.
+    """Run the manager, with one `Server` after another, until another process has the role or no manager is needed.
 
     Args:
         role: the role of manager at an address.
         quotas: quotas of a new group.
-        asked: quotas that replace those of a group that is taken over, too; None: leave as they are.
+        asked: quotas that also replace those of a group that is taken over; None: leave them unchanged.
     """
     try:
-        # Not before the lock is held: a manager that ends removes its log if it is empty.
+        # Only once the lock is held: a manager that ends removes its log if it is empty.
         if role.log is None:
             role.log = open_log(role.address)
         _raise_descriptor_limit()
@@ -457,7 +457,7 @@ def _open_server(
         ) from None
     role.release_kept(server.kept_names)
     if role.is_private and role.killed is not None and server.state.keeps_names:
-        # What is kept by a name stays for as long as it would have stayed with that manager.
+        # Objects kept by a name exist as long as they would have with that manager.
         role.idle_exit = server.idle_exit = role.killed.idle_exit
         role.life.write(role.lock)
     role.killed = None
@@ -504,7 +504,7 @@ def _goes_on(role: Role, server: Server) -> bool:
                 os._exit(0)
             _say("the new manager did not start; the previous one continues in the background")
         else:
-            _say("its memory is still in use; a process in the background serves it until it is not")
+            _say("its memory is still in use; a process in the background serves it until it is released")
             if not handover.leave(role):
                 return False
             if role.idle_exit is None:
@@ -546,7 +546,7 @@ def _socket_at(path: bytes) -> os.stat_result | None:
 
 
 def background(address_text: str, idle: str, clients: str) -> None:
-    """Fork, serve in the child, and report readiness by the exit of this process. Run by `launch.start`."""
+    """Fork, serve in the child, and report readiness by the exit of this process. `launch.start` runs this."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     try:
         child = os.fork()

@@ -1,4 +1,4 @@
-"""The daemon's event loop: one thread, one epoll, non-blocking sockets. `state` holds what it knows.
+"""The daemon's event loop: one thread, one epoll, non-blocking sockets. `state` has its state.
 
 `connections` accepts and replies, `handshake` ties connections to clients, `service` answers requests about memory.
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MAX_CLIENTS = 4096
 BACK_SECONDS = 10.0
-"""Clients of the previous manager have this long to reconnect with what it sent them last."""
+"""Clients of the previous manager have this long to reconnect with the segments in its last replies."""
 FIRST_CLIENT_SECONDS = 5.0
 """A manager in the background waits this long for its first client (its starter may be slow or dead)."""
 GUARD_SECONDS = 1.0
@@ -68,7 +68,7 @@ class Server:
     stopping: bool = False
     replaced: bool = False
     is_to_be_followed: bool = False
-    """Set after an orderly end: another process is to continue with this manager's segments."""
+    """Set after an orderly end: another process has to continue with this manager's segments."""
     is_restarting: bool = False
     asker: Connection | None = None
     """The connection that asked to replace this manager."""
@@ -148,7 +148,7 @@ class Server:
 
     @property
     def kept_names(self) -> set[str]:
-        """The names under which a supervisor keeps what this manager knows."""
+        """The names under which a supervisor keeps descriptors that this manager knows."""
         names = {payload_name(self.group_id, number) for number in self.state.segments}
         return {group_name(self.group_id, self.epoch), *names}
 
@@ -271,7 +271,7 @@ class Server:
         return self._idle_since + (patience if self._watch.had_client else max(patience, FIRST_CLIENT_SECONDS))
 
     def _look_after(self) -> None:
-        """Do what is due by the clock."""
+        """Do the work that is due."""
         now = monotonic()
         self._watch.look(now)
         if now >= self._custody_at:
@@ -295,7 +295,7 @@ class Server:
                 self._is_idle_end = self.stopping = True
 
     def _keep_files(self) -> None:
-        """Put back the files that clients and a successor need: somebody may have cleared the directory."""
+        """Recreate the files that clients and a successor need, if they were removed."""
         if not self.group.leads:
             return
         for note in self._guard.keep(self._journal):
@@ -304,7 +304,7 @@ class Server:
             self._connections.listen(self._guard.listener)
 
     def _keep_custody(self) -> None:
-        """Have a custodian with all segments if something is kept by a name, and only then."""
+        """Have a custodian with all segments if any object is kept by a name, and only then."""
         if not self.state.keeps_names:
             self._end_custody()
             return
@@ -318,7 +318,7 @@ class Server:
             self._custodian.keep(frozenset(segments), [self.group.fd, *descriptors])
             self._custody_problem = ""
         except OSError as problem:
-            text = f"what is kept by names would not survive a kill of this manager: no process: {problem.strerror}"
+            text = f"objects kept by a name would not survive a kill of this manager: no custodian: {problem.strerror}"
             if text != self._custody_problem:
                 self._note(text)
             self._custody_problem = text
@@ -349,10 +349,10 @@ class Server:
         self._adopt([*keepers, *(client.pid for client in clients), *others])
         for client in clients:
             self._watch.alone(client)
-        self._look_after()  # has a custodian, if need be
+        self._look_after()  # starts a custodian if one is needed
         self.state.names.adopt(self.past.names)
         for ring in self.state.rings.values():
-            ring.show()  # the client that was to update the event may have died, too
+            ring.show()  # the client that had to update the event may have died as well
         if before is not None:
             before._end_custody()  # there is another custodian now
         self._note(
@@ -361,7 +361,7 @@ class Server:
         )
 
     def _complete(self) -> None:
-        """End the recovery: all clients have reconnected, or had the time to. What was not found is lost."""
+        """End the recovery: all clients have reconnected, or had time to. Segments that were not found are lost."""
         self.state.complete()
         mine = {segment.name for segment in self.state.segments.values()}
         for name in set(self.past.shm) - mine:
@@ -372,7 +372,7 @@ class Server:
         return takeover.adopt_segments(self.state, (pid for pid in pids if pid > 0), self.past.shm)
 
     def _search(self) -> bool:
-        """Look for segments in all clients again: the previous manager's last replies may have arrived late."""
+        """Search all clients for segments again: the previous manager's last replies may have arrived late."""
         clients = list(self.state.clients.values())
         return bool(self._took_over and self._adopt(client.pid for client in clients))
 
@@ -404,7 +404,7 @@ class Server:
                 self._take(connection, packet, only_embryos=True)
             self._connections.forget(connection)
         self._watch.client_ended(slot)
-        self._custody_at = 0.0  # it may have been the only one with a new segment
+        self._custody_at = 0.0  # it may have been the only process with a new segment
 
     def _take(self, connection: Connection, packet: peers.Packet, only_embryos: bool = False) -> None:
         self.group.count_request()
@@ -470,7 +470,7 @@ class Server:
             try:
                 self._clients.announce(connection, message, packet)
             except Refusal as problem:  # EMBRYO is never answered: the child sees the end of its socket
-                if not self.state.is_connected(message.slot, message.generation):  # the child may have been faster
+                if not self.state.is_connected(message.slot, message.generation):  # the child connected first
                     self.group.count_refused()
                     self._note(f"slot {connection.slot} (pid {connection.pid}): {problem}")
             return

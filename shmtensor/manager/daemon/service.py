@@ -44,7 +44,7 @@ class Service:
             state: the manager's state.
             memory: creates segments and rings.
             facts: returns the fields of STATS that describe the process.
-            search: looks for segments of the previous manager that reached a client late; True: found some.
+            search: searches for segments of the previous manager that reached a client late; True: found some.
         """
         self._search = search
         self._state = state
@@ -75,7 +75,7 @@ class Service:
             slot: the client's.
             pid: its process.
             message: the request.
-            descriptors: those that came along; what is kept is duplicated.
+            descriptors: those that came with the message; the ones that are kept are duplicated.
         """
         if type(message) in self._takes:
             return self._takes[type(message)](slot, message, descriptors[0])
@@ -184,8 +184,8 @@ def _segment(segment: Segment) -> Answer:
     if segment.payload < 0:
         raise Refusal(
             protocol.PENDING,
-            f"no client has given this manager the descriptor of segment {segment.id} yet, which is memory of a GPU: "
-            "those that have it do once they use shared memory again",
+            f"no client has given this manager the descriptor of segment {segment.id} yet, which is memory of a GPU; "
+            "clients that have it do so when they next use shared memory",
         )
     name = protocol.device_name(segment.device) if segment.device else segment.name
     reply = protocol.Segment(segment.id, segment.nbytes, segment.flags, 0, name)

@@ -1,4 +1,4 @@
-"""The manager's state: clients, segments, rings, and the holds of dead clients. `names` is a part, `report` formats it.
+"""The manager's state: clients, segments, rings, the holds of dead clients. `names` is a part, `report` formats it.
 
 The server reports events and asks for replies. Side effects (closing descriptors, giving pages back) go through the
 `Outside` object given to the constructor. No call waits: a segment or ring that is locked is retried by a later
@@ -12,7 +12,7 @@ An *owner* of holds is a slot or a ring. A dead client is reclaimed in four step
     4. free the slot    the slot becomes FREE
 
 A ring without holders ends in the same way: its messages' holds are released in every segment, its own segment is
-destroyed, and its number can be reused. So do rings that are held only by messages in one another.
+destroyed, and its number can be reused. The same applies to rings that are held only by messages in one another.
 
     SLOT   a slot is in `clients`, in `embryos` or in `_dead`, or FREE in the group table (the only exception is an
            embryo or forked child that was not announced: see `unannounced`)
@@ -61,9 +61,9 @@ SWEEP_SECONDS = 0.25
 MAX_LOST_RINGS = 65_536
 """After a takeover, at most this many numbers of lost rings are recovered for reuse."""
 WALK_BLOCKS = 65_536
-"""Segments with more live blocks are not walked block by block, because all clients would wait meanwhile."""
+"""A segment with more live blocks is not walked block by block, because all clients would wait meanwhile."""
 WALK_HOLDS = 4 * WALK_BLOCKS
-"""Nor are segments with more holds, whatever their number of live blocks."""
+"""Nor is a segment with more holds, regardless of its number of live blocks."""
 TRIM_BYTES = 65_536
 """Smaller gaps in an orphan keep their pages until it is destroyed."""
 PAGE = 4_096
@@ -80,7 +80,7 @@ class State:
         self.max_clients = max_clients
         self.clients: dict[int, Client] = {}
         self.embryos: dict[int, int] = {}  # slot -> its word
-        self.awaited: set[int] = set()  # embryos whose socket this manager has no end of
+        self.awaited: set[int] = set()  # embryos of whose socket this manager has no end
         self.segments: dict[int, Segment] = {}
         self.orphans: set[int] = set()
         self.rings: dict[int, Ring] = {}  # by number
@@ -90,7 +90,7 @@ class State:
         self._mark = group.epoch & 0xFFFFFF
         """Part of the word of each slot that this manager marks DEAD, so that its predecessor cannot free that slot."""
         self.is_complete: bool = True
-        """False: clients of the previous manager may still reconnect with segments that it sent them last."""
+        """False: clients of the previous manager may still reconnect with the segments in its last replies."""
         self._dead: dict[int, int] = {}  # slot -> its word, until it is free
         self._undo_pending: set[int] = set()  # dead slots whose transfers are still to be undone
         self._left: dict[int, int] = {}  # dying owner -> segments in which its holds are still to be released
@@ -114,7 +114,7 @@ class State:
         try:
             # At first an embryo without a parent: a CLIENT slot always names its process.
             while self._knows((claimed := self.group.claim(SLOT_EMBRYO, 0, 0)).slot):
-                pass  # the table is shared: a slot that it shows as free may be known here
+                pass  # the table is shared: a slot that is free there may be known here
         except LookupError:
             raise Refusal(
                 protocol.LIMIT,
@@ -197,7 +197,7 @@ class State:
 
     def embryo_gone(self, slot: int, generation: int) -> Client | None:
         """No process has the socket of that embryo any more; returns the client if the child has become one."""
-        if self.embryos.get(slot, 0) >> 32 != generation:  # a later embryo has the slot by now
+        if self.embryos.get(slot, 0) >> 32 != generation:  # a later embryo has the slot
             return None
         word = self.embryos.pop(slot)
         self.awaited.discard(slot)
@@ -212,7 +212,7 @@ class State:
         """Mark the client in `slot` dead; `work()` then releases everything it holds."""
         client = self.clients.pop(slot, None)
         if client is not None and (self._mark_dead(slot, client.word) or self._mark_dead(slot, self.group.word(slot))):
-            self._unchecked_parents.add(slot)  # the second, should it have written over its own slot
+            self._unchecked_parents.add(slot)  # the second call, if it has overwritten its own slot
             self.group.count_reaped()
 
     def _mark_dead(self, slot: int, word: int) -> bool:
@@ -284,7 +284,7 @@ class State:
             number, metadata, payload, facts.payload_bytes, facts.dedicated, owner, name, ring, facts.device
         )
         if ring is not None:
-            # Too late once the ring was counted as lost and its messages' holds were released.
+            # This is too late if the ring was counted as lost and its messages' holds were released.
             if ring.number in self.rings or self.is_complete:
                 return None
             ring.segment = number
@@ -307,7 +307,7 @@ class State:
         self.segments.clear()
 
     def complete(self) -> None:
-        """End the recovery: every segment that the previous manager sent has been found, or is lost.
+        """End the recovery: each segment of the previous manager has been found, or is lost.
 
         Slots of clients that died meanwhile become free, and `work()` releases the holds of lost rings.
         """
@@ -354,12 +354,13 @@ class State:
                 self._destroy(self.segments[self.rings[owner].segment])
             else:
                 self._give_back_number(owner)  # a lost ring: only its number is left
-        # A parent's slot stays DEAD until its unannounced embryos are found; else its next owner would be their parent.
+        # A parent's slot stays DEAD until its unannounced embryos are found; otherwise its next owner would be their
+        # parent.
         elif owner not in self._unchecked_parents and self.is_complete:
             self._free(owner)
 
     def _account(self) -> None:
-        """If there is a quota, charge slot 0 with what rings and orphans have reserved."""
+        """If there is a quota, charge slot 0 with the reserved bytes of rings and orphans."""
         self._accounted = True
         if not self.group.quotas().max_bytes:
             return
@@ -422,7 +423,7 @@ class State:
         segment = self.segments.get(number)
         if segment is not None:
             try:
-                # Nobody allocates from an orphan: its totals are derived again from its holds.
+                # No process allocates from an orphan: its totals are derived again from its holds.
                 segment.metadata.release_holds(owner, self.group, segment.owner in (owner, None))
             except LockBusy:
                 self._busy.append((owner, number))
@@ -450,12 +451,12 @@ class State:
 
     @property
     def keeps_names(self) -> bool:
-        """Whether something is kept by a name, for which no process is needed."""
+        """Whether any object is kept by a name, even without processes."""
         return any(self.segments[ring.segment].metadata.is_kept for ring in self.rings.values())
 
     @property
     def dying(self) -> int:
-        """Slots whose holds are not all released yet."""
+        """Number of slots whose holds are not all released yet."""
         return len(self._undo_pending) + sum(owner < FIRST_RING for owner in self._left)
 
     # ------------------------------------------------------------------------------------------------------ segments
@@ -555,7 +556,7 @@ class State:
                 blocks = segment.metadata.blocks(WALK_HOLDS)
             except LockBusy:
                 return
-            # Nobody allocates from an orphan, so free ranges stay free.
+            # No process allocates from an orphan, so free ranges stay free.
             end = 0
             for offset, nbytes in sorted((block.offset, block.nbytes) for block in blocks):
                 self._give_back(segment, end, min(offset, segment.nbytes))
@@ -627,7 +628,7 @@ class State:
             raise Refusal(protocol.STALE, f"block {block} of segment {number} (generation {generation}) is not live")
 
     def collect(self, seconds: float) -> protocol.Collected:
-        """Release what is unused; with seconds >= 0 also what has been in flight for at least that time."""
+        """Release unused memory; with seconds >= 0 also holds that have been in flight for at least that time."""
         tickets = busy = count = freed = 0
         if seconds >= 0:
             whole = int(-(-min(seconds, 1e9) // 1))  # rounded up: nothing younger may be released

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shmtensor.manager.daemon.state import State
 
 KILL_SECONDS = 1.0
-"""Longest wait for the end of a manager that was killed."""
+"""Longest wait for a killed manager to end."""
 _MEMFD = regex(r"/memfd:shmtensor-([0-9a-f]{16})(?:-(\d+)(-metadata)?)?(?: \(deleted\))?")
 
 
@@ -114,7 +114,7 @@ def find_manager(address: bytes, device: int) -> int | None:
     """Find the manager of `address` whose lock file, on that device, was removed from its path.
 
     It is identified by the lock that it holds and by the content of the file (`lockfile.Life`). None: there is no such
-    process in this PID namespace and this network namespace.
+    process in this PID and network namespace.
     """
     if not _is_bound(address):  # reading /proc/locks takes 15 ms: the kernel stops all file locking for it
         return None
@@ -199,7 +199,7 @@ class _Parts:
 
 
 def adopt_segments(state: State, pids: Iterable[int], shm: dict[bytes, int]) -> int:
-    """Register in `state` each segment that one of the processes has and it does not know. Returns their number.
+    """Register in `state` each segment that one of the processes has and `state` lacks. Returns their number.
 
     Args:
         state: the state of this manager.
@@ -251,7 +251,7 @@ def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
         parts.metadata = -1
         facts = metadata.facts
         if facts.device:
-            # What has the name of its payload is not the device's memory, which no process can reopen.
+            # A descriptor with the payload's name is not the device's memory, which no process can reopen.
             segment = state.adopt_segment(metadata, -1, b"", None)
             if segment is not None:
                 metadata = None
@@ -267,7 +267,7 @@ def _adopt(state: State, parts: _Parts, pipes: dict[str, str]) -> bool:
         metadata = ring = None
         return True
     except ValueError:
-        return False  # its name is right, its content is not
+        return False  # its name matches, but its content does not
     finally:
         if metadata is not None:
             metadata.close()

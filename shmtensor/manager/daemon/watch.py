@@ -30,9 +30,9 @@ class Watch:
         self._group_inode = os.fstat(state.group.fd).st_ino
         self._slot_of: dict[int, int] = {}  # by pidfd
         self._pidfd_of: dict[int, int] = {}  # by slot
-        self._detached: dict[int, float] = {}  # slot -> when to look again
+        self._detached: dict[int, float] = {}  # slot -> time of the next check
         self._missed: set[int] = set()  # embryos whose socket no process had at the last search
-        self._look_at = 0.0  # for embryos
+        self._look_at = 0.0  # time of the next search for embryos
 
     def __contains__(self, fd: int) -> bool:
         """Whether `fd` is the pidfd of a client."""
@@ -41,7 +41,7 @@ class Watch:
     def ended(self, pidfd: int) -> int | None:
         """Return the slot of the process behind the pidfd if it has ended, else None.
 
-        The pidfd itself is asked: within one turn of the loop its number may have been reused for another client.
+        The pidfd itself is checked: within one turn of the loop its number may have been reused for another client.
         """
         return self._slot_of[pidfd] if peers.has_ended(pidfd) else None
 
