@@ -1,4 +1,4 @@
-"""`shmtensor-manager doctor`: checks of the machine, its limits and what dead managers left. It changes nothing."""
+"""`shmtensor-manager doctor`: checks of the machine, its limits and files of dead managers. It changes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECKS = ("versions", "clients", "limits", "memory", "kernel", "files", "login"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments: `--address` and `--json` are there for all commands."""
+    """Add no arguments: all commands have `--address` and `--json`."""
     parser.description = "Checks limits, memory, versions, clients and files, and says what to do. Changes nothing."
 
 
@@ -51,7 +51,7 @@ def worst(findings: list[Finding]) -> str:
 
 
 def text(findings: list[Finding]) -> str:
-    """Return the findings as lines, each with what to do below it, and a summary."""
+    """Return the findings as lines, each followed by its advice, and a summary."""
     wide = max(len(finding.name) for finding in findings)
     lines = []
     for finding in findings:
@@ -67,7 +67,7 @@ def text(findings: list[Finding]) -> str:
 
 
 def _look(address: bytes) -> Running:
-    """Return the reports of the manager at an address. Asks none that is not there: systemd would start one."""
+    """Return the reports of the manager at an address. Does not connect if none runs: systemd would start one."""
     shown = os.fsdecode(address)
     if not runs_at(address):
         return Running(shown)

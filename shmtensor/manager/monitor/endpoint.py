@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PATH = "/metrics"
 MAX_ANSWERS = 64
-"""Scrapes at a time; a further one is refused."""
+"""Maximum number of scrapes at a time; a further one is refused."""
 
 
 class _Handler(BoundedHandler, MetricsHandler):
@@ -45,7 +45,7 @@ class Endpoint(BoundedServer):
     """A server of the metrics."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
-        """Listen at an IP address and port (0: any free one). Raises InvalidArgument: it is not possible."""
+        """Listen at an IP address and port (0: any free one). Raises InvalidArgument: the address cannot be used."""
         self.answers: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_ANSWERS)
         self.address_family: int = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:

@@ -1,4 +1,4 @@
-"""`shmtensor-manager leaks`: what has been held, or in flight, for long; by process and by the line that made it."""
+"""`shmtensor-manager leaks`: memory held, or in flight, for long; by process and by the line that made it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Old holds that have owner and origin in common."""
+    """Old holds of one owner and one origin."""
 
     pid: int | None
-    """Of the process that holds them; None: they are in flight."""
+    """Process that holds them; None: they are in flight."""
     ring: int | None
-    """They are messages in this ring."""
+    """Ring whose messages hold them."""
     command: str | None
     what: str
-    """block, or the kind of the queue whose memory is held."""
+    """"block", or the kind of the queue whose memory is held."""
     site: str | None
     """file:line that made the blocks; None: not sampled."""
     holds: int
@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Unlisted:
-    """Holds of an owner that are not listed one by one, since it has too many; some of them may be old."""
+    """Holds of an owner that are not listed one by one, because there are too many; some of them may be old."""
 
     pid: int | None
     ring: int | None
@@ -52,12 +52,12 @@ class Unlisted:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--older", type=seconds, default=60.0, metavar="S", help="what is at least S seconds old (default 60)"
+        "--older", type=seconds, default=60.0, metavar="S", help="only holds at least S seconds old (default 60)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the old holds. Returns 0 also if there are some. Raises ShmTensorError."""
+    """Print the old holds. Returns 0, even if there are some. Raises ShmTensorError."""
     with observe(options.address, ANSWER_SECONDS) as observer:
         snapshot = take(observer, pss=False, sampled=True)
     groups, unlisted = old_holds(snapshot, options.older), unlisted_holds(snapshot, options.older)
@@ -101,7 +101,7 @@ def old_holds(snapshot: Snapshot, older: float) -> list[Group]:
 
 
 def unlisted_holds(snapshot: Snapshot, older: float) -> list[Unlisted]:
-    """Return the owners of whom holds are missing in the list that may be at least `older` seconds old."""
+    """Return the owners with unlisted holds that may be at least `older` seconds old."""
     listed: dict[tuple[object, ...], list[float]] = {}
     for hold in snapshot.holds:
         listed.setdefault((hold.kind, hold.slot, hold.ring), []).append(hold.age_seconds)

@@ -1,6 +1,6 @@
 """`shmtensor-manager metrics`: serve a manager's figures to Prometheus, or write them to a file for node_exporter.
 
-SIGTERM and SIGINT are blocked and waited for, so that they never leave a part of a file behind.
+SIGTERM and SIGINT are blocked and waited for, so they never leave an incomplete file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PORT = 19100
 HOST = "127.0.0.1"
 INTERVAL_SECONDS = 15.0
 POLL_SECONDS = 3600.0
-"""The server looks this often whether it is to end, which it never is before the process."""
+"""Interval at which the server checks whether to end. It only ends with the process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_port,
         default=PORT,
         metavar="N",
-        help=f"serve at this TCP port (default {PORT}; 0: any free)",
+        help=f"serve at this TCP port (default {PORT}; 0: any free port)",
     )
     how.add_argument(
         "--textfile", metavar="PATH", help="write to PATH instead, for node_exporter, which reads files named *.prom"
@@ -134,7 +134,7 @@ def _serve(options: argparse.Namespace, address: bytes, group: CollectorRegistry
 def _keep_file(
     options: argparse.Namespace, address: bytes, group: CollectorRegistry, ends: set[signal.Signals]
 ) -> None:
-    """Write the file until a signal to end comes. Once it could be written, failures are only reported."""
+    """Write the file at intervals until a signal ends it. After the first success, failures are only reported."""
     _write(options.textfile, group)
     if options.once:
         return
@@ -147,7 +147,7 @@ def _keep_file(
 
 
 def _write(path: str, group: CollectorRegistry) -> None:
-    """Replace the file by one rename, so that its readers see a whole one. Raises InvalidArgument."""
+    """Replace the file by one rename, so that readers see a complete file. Raises InvalidArgument."""
     from prometheus_client import write_to_textfile
 
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 KEEP_SECONDS = 1.0
-"""The manager is asked at most once in this time; scrapes in between get the same answer."""
+"""Minimum interval between requests to the manager; scrapes in between get the previous answer."""
 
 GAUGES = [
     ("clients", "clients", "Processes that use the manager's memory."),
@@ -33,9 +33,9 @@ GAUGES = [
     ("rings", "rings", "Rings: queues and broadcasts, with and without a name."),
     ("blocks", "live_blocks", "Blocks that are held. Each is the memory of a storage, a ring or a lock."),
     ("live_bytes", "live_bytes", "Bytes of the blocks that are held."),
-    ("reserved_bytes", "reserved_bytes", "Bytes reserved from the system, including what clients keep for later."),
-    ("charged_bytes", "charged_bytes", "Bytes that count for the limit."),
-    ("oldest_ticket_seconds", "oldest_ticket_seconds", "Age of the oldest tensor in a pickle not loaded; 0: none."),
+    ("reserved_bytes", "reserved_bytes", "Bytes reserved from the system, including caches of clients."),
+    ("charged_bytes", "charged_bytes", "Bytes that count against the limit."),
+    ("oldest_ticket_seconds", "oldest_ticket_seconds", "Age of the oldest tensor in an unloaded pickle; 0: none."),
     ("open_fds", "descriptors", "File descriptors that the manager has open."),
     ("max_fds", "max_descriptors", "File descriptors that the manager may have open."),
 ]
@@ -58,16 +58,16 @@ RINGS = [
 STORES = [
     ("store_objects", "objects", "Objects of the store of that name that are in memory or in files."),
     ("store_bytes", "bytes", "Bytes of its objects in memory."),
-    ("store_limit_bytes", "max_bytes", "Bytes that its objects in memory may have."),
+    ("store_limit_bytes", "max_bytes", "Maximum bytes of its objects in memory."),
     ("store_spilled_objects", "spilled", "Objects that are in files."),
     ("store_spilled_bytes", "spilled_bytes", "Bytes of its objects in files."),
-    ("store_spilled_limit_bytes", "max_spilled_bytes", "Bytes that its objects in files may have."),
+    ("store_spilled_limit_bytes", "max_spilled_bytes", "Maximum bytes of its objects in files."),
     ("store_table_bytes", "table_bytes", "Memory of its table itself."),
 ]
-"""Metrics of each store that has a name: name, key in `named_stores`, meaning. A limit of 0 is none, and absent."""
+"""Metrics of each store that has a name: name, key in `named_stores`, meaning. Limits of 0 (none) are absent."""
 STORE_COUNTERS = [
     ("store_evictions", "evicted", "Objects of the store that were removed to make room for others."),
-    ("store_expirations", "expired", "Objects of the store that were removed because their time was over."),
+    ("store_expirations", "expired", "Objects of the store that were removed because they had expired."),
 ]
 
 
@@ -91,7 +91,7 @@ class Figures(Collector):
             return self._families
 
     def _ask(self) -> dict[str, Any] | None:
-        """Return the document of STATS, or None. Says on stderr once when the manager does not answer any more."""
+        """Return the document of STATS, or None. When the manager stops answering, prints that to stderr once."""
         try:
             with Observer(self._address, ANSWER_SECONDS) as observer:
                 figures: dict[str, Any] = json.loads(observer.document(protocol.Stats()))

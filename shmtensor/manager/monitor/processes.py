@@ -1,4 +1,4 @@
-"""What /proc has of a process."""
+"""Facts about a process from /proc."""
 
 # pathlib costs time at every start of a manager.
 # ruff: noqa: PTH123, PTH208
@@ -16,12 +16,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """A process as /proc shows it. What is not visible from here is None or empty."""
+    """A process as /proc shows it. Values that are not visible are None or empty."""
 
     command: str
     """Command line, in one line of printable characters."""
     age_seconds: float
-    """Since it started."""
+    """Seconds since it started."""
     threads: dict[str, int]
     """Threads by the letter of their state (proc(5)): R running, S sleeping, D waiting for a disk, T stopped."""
     pss_bytes: int | None
@@ -33,7 +33,7 @@ def look(pid: int, start_time: int, pss: bool) -> ProcessFacts | None:
 
     Args:
         pid: its process id.
-        start_time: when it started, in clock ticks since boot: a process id may have been used again.
+        start_time: its start in clock ticks since boot, because the process id may have been reused.
         pss: also read `pss_bytes`, for which the kernel visits the process's page tables.
 
     Returns:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Looked(Message):
-    """A look has ended; `problem`: why there is no snapshot."""
+    """A snapshot was taken; `problem`: why there is none."""
 
     def __init__(self, snapshots: list[Snapshot], problem: str = "") -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Looked(Message):
 
 
 class Top(App[None]):
-    """A tab with a table for each kind of thing; looks at each interval, in a thread of its own."""
+    """A tab with a table for each kind of object; takes a snapshot at each interval, in a separate thread."""
 
     TITLE: str | None = "shmtensor-manager top"
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class Top(App[None]):
         yield Footer()
 
     def on_ready(self) -> None:
-        """Look now, and at each interval."""
+        """Take a snapshot now, and at each interval."""
         self.set_interval(self._interval, self._look)
         self._look()
 
@@ -84,11 +84,11 @@ class Top(App[None]):
     def _look_in_thread(self) -> None:
         try:
             self.post_message(Looked(self._watch.look()))
-        except ShmTensorError as problem:  # the last manager has ended; another may come
+        except ShmTensorError as problem:  # the last manager has ended; another one may start
             self.post_message(Looked([], str(problem)))
 
     def on_looked(self, event: Looked) -> None:
-        """Show what was found."""
+        """Show the snapshots."""
         self._looking = False
         if len(self.query(DataTable)) < len(self._tables):
             return  # the screen is being closed
@@ -98,7 +98,7 @@ class Top(App[None]):
         self._head()
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """Show what was found last in the tab that was opened."""
+        """Show the last snapshots in the tab that was opened."""
         self._fill(self.query_one(TabbedContent).active)
 
     def _head(self) -> None:
@@ -109,7 +109,7 @@ class Top(App[None]):
         self.query_one("#head", Static).update(Text(head))
 
     def _fill(self, name: str) -> None:
-        """Write the rows of a table anew; the cursor and what is in sight stay where they are."""
+        """Write the rows of a table again; the cursor and the scroll position stay."""
         table, view = self._tables[name], self._views[name]
         shown: DataTable[Any] = self.query_one(f"#table-{name}", DataTable)
         row, scrolled = shown.cursor_row, shown.scroll_y
@@ -130,7 +130,7 @@ class Top(App[None]):
         self._fill(name)
 
     def action_sort(self) -> None:
-        """Sort the table in sight by the next column."""
+        """Sort the visible table by the next column."""
         name = self.query_one(TabbedContent).active
         table, view = self._tables[name], self._views[name]
         titles = [column.title.lower() for column in table.columns]
@@ -138,12 +138,12 @@ class Top(App[None]):
         self._change(sort=titles[(titles.index(now) + 1) % len(titles)])
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """Sort by the column whose head was clicked; by the same one again, the other way round."""
+        """Sort by the column whose header was clicked; a second click reverses the order."""
         view, title = self._views[self.query_one(TabbedContent).active], str(event.column_key.value).lower()
         self._change(sort=title, reverse=view.sort == title and not view.reverse)
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         self._change(reverse=not self._views[self.query_one(TabbedContent).active].reverse)
 
     def action_filter(self) -> None:
@@ -169,7 +169,7 @@ class Top(App[None]):
         self._focus_table()
 
     def action_pause(self) -> None:
-        """Stop looking, or go on."""
+        """Pause the snapshots, or continue."""
         self._paused = not self._paused
         self._head()
         self._look()

@@ -1,6 +1,6 @@
-"""What the servers of the page and of the metrics have in common: bounds on connections, and on each request.
+"""Base of the servers of the page and of the metrics, with limits on connections and on each request.
 
-A request is read whole before it is looked at: its size and its time have limits. HTTP/1.0: one for each connection.
+A request is read completely before it is parsed; its size and time are limited. HTTP/1.0: one request per connection.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_WAITING = 64
-"""Connections without a complete request; a further one closes the oldest of them."""
+"""Maximum number of connections without a complete request; a further one closes the oldest."""
 MAX_HEAD_BYTES = 16 << 10
-"""Size of a request with its headers."""
+"""Maximum bytes of a request with its headers."""
 REQUEST_SECONDS = 5.0
-"""A request must be complete this long after its connection."""
+"""A request must be complete this long after the connection was made."""
 SEND_SECONDS = 10.0
-"""A client that takes nothing for this long is disconnected."""
+"""A client that reads nothing for this long is disconnected."""
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -34,20 +34,20 @@ class BoundedServer(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, address: tuple[str, int], handler: type[BoundedHandler]) -> None:
-        """Listen at an IP address and port (0: any free one). Raises OSError: it is not possible."""
+        """Listen at an IP address and port (0: any free one). Raises OSError: the address cannot be used."""
         self._lock = threading.Lock()
         self._waiting: dict[socket.socket, None] = {}  # oldest first
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind without looking the host's name up, which may ask a name server."""
+        """Bind without looking up the host's name, which may query a name server."""
         socketserver.TCPServer.server_bind(self)
         address: Any = self.server_address
         self.server_name: str = address[0]
         self.server_port: int = address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own. Too many that wait: the oldest of them is closed."""
+        """Serve a connection in its own thread. If too many wait, close the oldest of them."""
         with self._lock:
             self._waiting[request] = None
             crowded = next(iter(self._waiting)) if len(self._waiting) > MAX_WAITING else None
@@ -69,8 +69,8 @@ class BoundedServer(ThreadingHTTPServer):
 
 
 def _end(connection: socket.socket) -> None:
-    """Let the thread that reads from a connection find its end. The thread closes it."""
-    with suppress(OSError):  # the other side was faster
+    """Shut down a connection, so that the thread that reads from it ends and closes it."""
+    with suppress(OSError):  # the peer has closed it
         connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -92,7 +92,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
             self.handle_one_request()
 
     def _read_head(self) -> bytes:
-        """Return what the client sent up to the empty line, or MAX_HEAD_BYTES of it; empty if it did not finish."""
+        """Return the request up to the empty line, or its first MAX_HEAD_BYTES; empty if it is incomplete."""
         deadline = monotonic() + REQUEST_SECONDS
         head = bytearray()
         while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < MAX_HEAD_BYTES:

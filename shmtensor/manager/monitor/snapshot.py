@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Process:
-    """A client, or an embryo (a child that has not connected yet). What is not visible from here is None."""
+    """A client, or an embryo (a child that has not connected yet). Values that are not visible are None."""
 
     slot: int
     pid: int
@@ -32,15 +32,15 @@ class Process:
     threads: dict[str, int]
     """Threads by the letter of their state."""
     pss_bytes: int | None
-    """Of all its memory; None also where it was not asked for."""
+    """Proportional set size of all its memory; None also if it was not requested."""
     reserved_bytes: int
-    """Of the segments from which it allocates."""
+    """Reserved bytes of the segments from which it allocates."""
     held_blocks: int
     held_bytes: int
     oldest_seconds: float | None
     """Age of its oldest hold."""
     locks: int
-    """Locks of segments and rings that it has just now."""
+    """Number of locks of segments and rings that it holds at the moment."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Segment:
     live_blocks: int
     live_bytes: int
     holders: int | None
-    """Owners of holds; None: not listed, since it was locked or has too many blocks."""
+    """Owners of holds; None: not listed, because the segment was locked or has too many blocks."""
     names: int
     shm_name: str | None
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What went through a ring in each second between two snapshots."""
+    """Messages and bytes per second through a ring, between two snapshots."""
 
     put_bytes: float
     got_bytes: float
@@ -74,32 +74,32 @@ class Rates:
 
 @dataclass(frozen=True)
 class Store:
-    """What is in a store. Limits of 0: none."""
+    """The content of a store. A limit of 0 means no limit."""
 
     objects: int
     bytes: int
-    """Of the objects in memory."""
+    """Bytes of the objects in memory."""
     max_bytes: int
     spilled: int
     """Objects in files."""
     spilled_bytes: int
     max_spilled_bytes: int
     evicted: int
-    """Objects that were removed for room so far, and because their time was over."""
+    """Objects removed so far to make room; `expired`: because they had expired."""
     expired: int
     table_bytes: int
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The ring of a queue, a broadcast or a store. Counts are since it was made; those of messages wrap at 2**32."""
+    """The ring of a queue, a broadcast or a store. Counts start when it is created; those of messages wrap at 2**32."""
 
     number: int
     segment: int
     kind: str
     name: str | None
     processes: int | None
-    """That have it open; None: not listed."""
+    """Processes that have it open; None: not listed."""
     messages: int
     bytes: int
     max_messages: int
@@ -113,7 +113,7 @@ class Ring:
     rates: Rates | None
     """None in the first snapshot that has the ring."""
     store: Store | None
-    """None: it is another ring."""
+    """None: it is not a store."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that a client has just now. Most are kept for microseconds."""
+    """A lock that a client holds at the moment. Most are held for microseconds."""
 
     place: str
     """segment N; ring N, put; ring N, get."""
@@ -139,7 +139,7 @@ class Lock:
     command: str | None
     threads: dict[str, int]
     looks: int
-    """Snapshots in a row in which the same client had it, this one included."""
+    """Number of consecutive snapshots in which the same client held it, including this one."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Hold:
     """One reference to a block. The snapshot has the oldest ones."""
 
     kind: str
-    """client: of a process; message: in a ring; ticket: in flight through a pickle."""
+    """client: held by a process; message: by a message in a ring; ticket: by a pickle in flight."""
     slot: int | None
     ring: int | None
     pid: int | None
@@ -171,19 +171,19 @@ class Holder:
     blocks: int
     bytes: int
     unshared_bytes: int
-    """Of the blocks that nobody else holds."""
+    """Bytes of the blocks that have no other holder."""
     oldest_seconds: float
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A group at one moment. Sizes are bytes, and never sums of resident memory."""
+    """A group at one moment. Sizes are bytes, never sums of resident memory."""
 
     address: str
     taken: float
     """Seconds since the epoch."""
     clock: float
-    """Seconds of a clock that only goes forward."""
+    """Seconds of a monotonic clock."""
     stats: Stats
     processes: tuple[Process, ...]
     segments: tuple[Segment, ...]
@@ -192,9 +192,9 @@ class Snapshot:
     locks: tuple[Lock, ...]
     holders: tuple[Holder, ...]
     holds: tuple[Hold, ...]
-    """The oldest first: at most 1,000 of processes and rings, divided among them, and 1,000 tickets."""
+    """Oldest first: at most 1,000 of processes and rings, divided among them, and 1,000 tickets."""
     unlisted_segments: int
-    """Segments whose holders are not in here, since they were locked or have too many blocks."""
+    """Number of segments whose holders are missing here, because they were locked or have too many blocks."""
 
 
 def take(observer: Observer, before: Snapshot | None = None, pss: bool = True, sampled: bool = False) -> Snapshot:
@@ -202,7 +202,7 @@ def take(observer: Observer, before: Snapshot | None = None, pss: bool = True, s
 
     Args:
         observer: a connection.
-        before: an earlier snapshot of the same group, for rates, and for what is not read again.
+        before: an earlier snapshot of the same group, for rates, and for values that are not read again.
         pss: read the PSS of each process; otherwise it is that of `before`.
         sampled: read the sampled sites of blocks; otherwise they are those of `before`.
 

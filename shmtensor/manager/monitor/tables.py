@@ -1,4 +1,4 @@
-"""The tables of `top`: which there are, their columns, and how rows are sorted and filtered."""
+"""The tables of `top`: their columns, and how rows are sorted and filtered."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 COMMAND_LETTERS = 60
-"""Of a command line that are shown."""
+"""Characters of a command line that are shown."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: the value to sort by, and its text. None is shown as "-" and comes last."""
+    """A column: its values, by which rows are sorted, and their text. None is shown as "-" and comes last."""
 
     title: str
     value: Callable[[Any, Snapshot], Figure]
     text: Callable[[Any], str] | None = None
-    """Of a value that is a number; text without it is shown as it is, on the left."""
+    """Formats a number; None: values are text, shown unchanged and left-aligned."""
 
     @property
     def is_number(self) -> bool:
-        """Whether it is aligned to the right, and sorted with the largest first."""
+        """Whether it is right-aligned, and sorted in descending order."""
         return self.text is not None
 
     def show(self, value: Figure) -> str:
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of one kind of thing. `order`: the column by which it is sorted at first."""
+    """A table of one kind of object. `order`: the column by which it is sorted at first."""
 
     name: str
     things: Callable[[Snapshot], Sequence[Any]]
@@ -55,12 +55,12 @@ class Table:
 
 @dataclass(frozen=True)
 class View:
-    """What is to be shown of tables. `sort` None: each by its own column."""
+    """Which rows of tables are shown, and in what order. `sort` None: each by its own column."""
 
     sort: str | None = None
     reverse: bool = False
     text: str = ""
-    """Only rows that contain it, in any case of letters."""
+    """Only rows that contain this text are shown, ignoring case."""
 
 
 def threads_text(threads: dict[str, int]) -> str | None:
@@ -146,26 +146,26 @@ def _command(snapshot: Snapshot, slot: int | None) -> str | None:
 
 
 def _holder(hold: Hold, snapshot: Snapshot) -> str | None:
-    """Return who has a hold: a process's command, or a ring."""
+    """Return the owner of a hold: a process's command, or a ring."""
     if hold.ring is None:
         return "a pickle" if hold.kind == "ticket" else _command(snapshot, hold.slot)
     return ring_text(hold.ring, snapshot)
 
 
 def ring_text(number: int, snapshot: Snapshot) -> str:
-    """Return what a ring is: "Queue 8193 frames"."""
+    """Describe a ring: "Queue 8193 frames"."""
     found = next((one for one in snapshot.rings if one.number == number), None)
     name = f" {found.name}" if found and found.name else ""
     return f"{found.kind if found else 'ring'} {number}{name}"
 
 
 def stores(snapshot: Snapshot) -> set[int | None]:
-    """Return the rings that are stores: these keep what they have on purpose."""
+    """Return the rings that are stores, which keep their objects on purpose."""
     return {ring.number for ring in snapshot.rings if ring.kind == "Store"}
 
 
 def _in_flight(snapshot: Snapshot) -> int:
-    """Count the blocks in pickles, and in messages but for the objects of stores."""
+    """Count the blocks in pickles and in messages, without the objects of stores."""
     kept = stores(snapshot)
     return sum(one.blocks for one in snapshot.holders if one.kind in ("ticket", "message") and one.ring not in kept)
 

@@ -27,14 +27,14 @@ CLEAR = "\x1b[H\x1b[2J"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     names = ", ".join(table.name for table in tables.TABLES)
-    parser.add_argument("--once", action="store_true", help="look once, print the tables and end")
-    parser.add_argument("--plain", action="store_true", help="print the tables again and again; needs no package")
+    parser.add_argument("--once", action="store_true", help="print the tables once and end")
+    parser.add_argument("--plain", action="store_true", help="print the tables at each interval; needs no package")
     parser.add_argument(
-        "--interval", type=_seconds, default=2.0, metavar="S", help="seconds between two looks (default: 2)"
+        "--interval", type=_seconds, default=2.0, metavar="S", help="seconds between two snapshots (default: 2)"
     )
     parser.add_argument("--table", action="append", metavar="NAME", help=f"only this table, or these ({names})")
     parser.add_argument("--sort", metavar="COLUMN", type=str.lower, help="sort by this column, where a table has it")
-    parser.add_argument("--reverse", action="store_true", help="sort the other way round")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order of rows")
     parser.add_argument("--filter", default="", metavar="TEXT", help="only rows that contain this text")
     parser.add_argument(
         "--rows", type=_rows, default=20, metavar="N", help="print at most N rows of each table (default 20; 0: all)"
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def document(snapshots: list[Snapshot]) -> dict[str, object]:
-    """Return the JSON document of one look."""
+    """Return the JSON document of snapshots taken at one time."""
     return {"groups": [asdict(snapshot) for snapshot in snapshots]}
 
 
@@ -114,7 +114,7 @@ def _lines(chosen: list[tables.Table], snapshots: list[Snapshot], view: tables.V
 
 
 def _print_plain(options: argparse.Namespace, chosen: list[tables.Table], view: tables.View, watch: Watch) -> None:
-    """Print the tables at each interval: on a terminal over the last ones, elsewhere below them."""
+    """Print the tables at each interval: on a terminal in place of the last ones, elsewhere below them."""
     on_terminal = sys.stdout.isatty()
 
     def show(snapshots: list[Snapshot], problem: str) -> None:
@@ -129,9 +129,9 @@ def _print_plain(options: argparse.Namespace, chosen: list[tables.Table], view: 
 
 
 def _repeat(interval: float, watch: Watch, show: Callable[[list[Snapshot], str], None]) -> None:
-    """Look now and after each interval until the user interrupts; show the snapshots, or why there are none.
+    """Take and show snapshots now and after each interval until the user interrupts, or show why there are none.
 
-    Raises ShmTensorError: no manager runs at the start. Later another one may follow the last.
+    Raises ShmTensorError: no manager runs at the start. If the last one ends later, another one may start.
     """
     try:
         snapshots, problem = watch.look(), ""

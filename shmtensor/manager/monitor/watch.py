@@ -1,4 +1,4 @@
-"""Snapshots of the managers that a command is for, again and again, through connections that stay open."""
+"""Repeated snapshots of the chosen managers, through connections that stay open."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from shmtensor.manager.monitor.snapshot import Snapshot
 
 PSS_SECONDS = 10.0
-"""Between two readings of the PSS of processes, which is the only part of a look that costs them anything."""
+"""Interval between readings of the PSS of processes, the only part of a snapshot that slows them down."""
 
 
 class Watch:
-    """Looks at one manager, or at all of this user. Close it, or use it in a `with`."""
+    """Takes snapshots of one manager, or of all managers of this user. Close it, or use it in a `with`."""
 
     def __init__(self, address: str | None) -> None:
-        """Do not connect yet. `address` None: of the environment, or else all managers that run at each look."""
+        """Does not connect yet. `address` None: that of the environment, or else all that run at each `look`."""
         self._address = address
         self._observers: dict[bytes, Observer] = {}
         self._last: dict[bytes, Snapshot] = {}
@@ -57,7 +57,7 @@ class Watch:
         if known is not None:
             try:
                 return take(known, before, pss, sampled=pss)
-            except ShmTensorError:  # there may be another manager by now
+            except ShmTensorError:  # another manager may run there
                 self._observers.pop(address).close()
         observer = self._observers[address] = Observer(address, ANSWER_SECONDS)
         return take(observer, before, pss or before is None, sampled=pss or before is None)

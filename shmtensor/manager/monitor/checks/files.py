@@ -1,4 +1,4 @@
-"""The runtime directory, and what dead managers left there and in /dev/shm."""
+"""Checks of the runtime directory, and of files that dead managers left there and in /dev/shm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shmtensor.manager.monitor.checks.machine import Finding, Machine
 from shmtensor.manager.protocol import MAX_ADDRESS_BYTES
 
 SHOW = 5
-"""Names shown of a list; the others are counted."""
+"""Maximum number of names shown of a list; the others are counted."""
 _SUFFIXES = (".sock.lock", ".sock", ".journal")
 _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre")
 _LISTENING = "00010000"  # __SO_ACCEPTCON
@@ -62,12 +62,12 @@ def stale_files(machine: Machine) -> list[Finding]:
     for base in sorted({_base(entry) for entry in entries if entry.endswith(_SUFFIXES)}):
         sock = directory / f"{base}.sock"
         if sock.exists() and not stat.S_ISSOCK(sock.lstat().st_mode):
-            advice = "a manager with this address does not start: move the file"
+            advice = "a manager with this address cannot start: move the file"
             findings.append(Finding(name, "warning", f"{sock} is not a socket", advice))
         elif str(sock) not in listening and not _is_held(machine, sock):
             stale += [entry for entry in entries if entry.endswith(_SUFFIXES) and _base(entry) == base]
     if stale:
-        advice = "the next manager that starts there takes over what clients still have, and removes the rest"
+        advice = "the next manager that starts there takes over memory that clients still have, and removes the rest"
         findings.append(Finding(name, "note", f"no manager runs for {_some(stale)} in {directory}", advice))
     return findings or [Finding(name, "ok", "none")]
 
@@ -80,7 +80,7 @@ def _base(entry: str) -> str:
 
 
 def _listening(machine: Machine) -> set[str]:
-    """Return the paths of the sockets that somebody listens on."""
+    """Return the paths of the sockets on which a process listens."""
     rows = (line.split(None, 7) for line in (machine.text("proc/net/unix") or "").splitlines())
     return {row[7] for row in rows if len(row) == 8 and row[3] == _LISTENING}
 

@@ -1,4 +1,4 @@
-"""System calls and rights that managers and clients need. They are tried, and undone at once."""
+"""Checks of system calls and rights that managers and clients need. They are tried, and undone at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def memory_files(machine: Machine) -> list[Finding]:
 
 
 def process_descriptors(_machine: Machine) -> list[Finding]:
-    """Check pidfds, by which the manager detects the end of a client."""
+    """Check pidfds, with which the manager detects the end of a client."""
     name = "pidfds"
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -83,7 +83,7 @@ def processes(machine: Machine) -> list[Finding]:
 
 
 def file_watches(machine: Machine) -> list[Finding]:
-    """Check inotify, by which a manager sees that its files were removed."""
+    """Check inotify, with which a manager notices that its files were removed."""
     name = "inotify"
     try:
         os.close(_native.directory_watch())

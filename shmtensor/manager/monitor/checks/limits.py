@@ -1,4 +1,4 @@
-"""Limits of processes (setrlimit(2)), and the kernel's limits of memory maps."""
+"""Checks of the limits of processes (setrlimit(2)), and of the kernel's limits of memory maps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from shmtensor.manager.monitor.checks.machine import Finding, Machine, counted
 from shmtensor.manager.shortage import size
 
 FEW_DESCRIPTORS = 256
-"""A program with fewer descriptors is warned: each segment that it maps takes two."""
+"""A lower limit of descriptors gives a warning: each segment that a program maps takes two."""
 MANAGER_DESCRIPTORS = 2 * 4096
-"""Descriptors of as many clients as a manager accepts by default: a connection and a pidfd each."""
+"""Descriptors for the default maximum number of clients: a connection and a pidfd each."""
 MANY_USED = 0.8
-"""Part of a limit from which on it is nearly reached."""
+"""Fraction of a limit from which it counts as nearly reached."""
 FEW_MAPS = 65_530
 """The kernel's default of vm.max_map_count."""
 ADDRESS_SPACE = 8 * _native.ARENA_BYTES
-"""A process with less address space is warned."""
+"""A smaller address space gives a warning."""
 
 
 def open_files(machine: Machine) -> list[Finding]:
@@ -51,7 +51,7 @@ def open_files(machine: Machine) -> list[Finding]:
 
 
 def address_space(machine: Machine) -> list[Finding]:
-    """Check RLIMIT_AS: an arena is mapped whole, however little of it is used."""
+    """Check RLIMIT_AS: an arena is mapped completely, even if little of it is used."""
     name, limit = "address space", machine.limit("Max address space")
     if limit is None or limit[0] == float("inf"):
         return [Finding(name, "ok", "not limited")]
@@ -59,14 +59,14 @@ def address_space(machine: Machine) -> list[Finding]:
     if limit[0] >= ADDRESS_SPACE:
         return [Finding(name, "note", found, "each arena takes 1 GiB of it in every process that maps it")]
     advice = (
-        "each arena takes 1 GiB of it in every process that maps it, however little is used: `ulimit -v unlimited`; "
+        "each arena takes 1 GiB of it in every process that maps it, even if little is used: `ulimit -v unlimited`; "
         "limit memory by a cgroup or by --max-bytes"
     )
     return [Finding(name, "warning", found, advice)]
 
 
 def file_size(machine: Machine) -> list[Finding]:
-    """Check RLIMIT_FSIZE, which counts for memfds too."""
+    """Check RLIMIT_FSIZE, which applies to memfds too."""
     name, limit = "file size", machine.limit("Max file size")
     if limit is None or limit[0] == float("inf"):
         return [Finding(name, "ok", "not limited")]
@@ -110,7 +110,7 @@ def overcommit(machine: Machine) -> list[Finding]:
     bound, used = machine.memory("CommitLimit") or 0, machine.memory("Committed_AS") or 0
     found = f"vm.overcommit_memory is 2: {size(max(0, bound - used))} of {size(bound)} may still be committed"
     advice = (
-        "reserved shared memory counts, and so does what programs allocate and never use; memory may be refused "
+        "reserved shared memory counts, and so does memory that programs allocate and never use; memory may be refused "
         "although it is free: raise vm.overcommit_ratio, or use mode 0"
     )
     return [Finding(name, "problem" if used >= bound else "warning", found, advice)]

@@ -1,4 +1,4 @@
-"""What systemd-logind does to a user's programs and memory when the user logs out."""
+"""Check of what systemd-logind does to a user's programs and memory when the user logs out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ def logout(machine: Machine) -> list[Finding]:
         lost.append("names in /dev/shm (RemoveIPC=yes)")
     if settings.get("KillUserProcesses", "no") in ("yes", "true", "on", "1"):
         lost.append("programs in the background and their manager (KillUserProcesses=yes)")
-    return [Finding(name, "note", f"with the last session of user {user} end: {', '.join(lost)}", enable)]
+    return [
+        Finding(
+            name, "note", f"when the last login session of user {user} ends, these end too: {', '.join(lost)}", enable
+        )
+    ]
 
 
 CHECKS = (logout,)

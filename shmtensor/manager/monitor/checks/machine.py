@@ -1,4 +1,4 @@
-"""What the checks look at, and what they report."""
+"""The input of the checks, `Machine`, and their result, `Finding`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATES = ("ok", "note", "warning", "problem")
-"""States of a finding, from good to bad. A note is for some programs only; a warning may become a problem."""
+"""States of a finding, from good to bad. A note matters only to some programs; a warning may become a problem."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Machine:
     uid: int = field(default_factory=os.geteuid)
 
     def path(self, path: str) -> Path:
-        """Return a path of the system, such as "proc/meminfo", below the root."""
+        """Return the path of a system file, such as "proc/meminfo", below the root."""
         return Path(self.root, path)
 
     def text(self, path: str) -> str | None:
@@ -107,7 +107,7 @@ class Machine:
         return None
 
     def mounts(self) -> list[Mount]:
-        """Return the mounts that this process sees; of two at the same place, the later one is on top."""
+        """Return the mounts that this process sees; of two at one mount point, the later one is on top."""
         found = []
         for line in (self.text("proc/self/mountinfo") or "").splitlines():
             # 36 31 0:32 /root /mounted/at options ... - type source options-of-the-file-system

@@ -1,4 +1,4 @@
-"""Memory of the machine, of its cgroups, and of /dev/shm."""
+"""Checks of the memory of the machine, of its cgroups, and of /dev/shm."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shmtensor.manager.monitor.checks.machine import Finding, Machine
 from shmtensor.manager.shortage import size
 
 SPARE_BYTES = 32 << 20
-"""What a reservation leaves to other processes (kSpareMemory in native/base/limits.cpp)."""
+"""Bytes that a reservation leaves to other processes (kSpareMemory in native/base/limits.cpp)."""
 LITTLE_LEFT = 0.1
-"""Part of a limit below which little is left."""
+"""Fraction of a limit below which little is left."""
 SMALL_SHM = 1 << 30
-"""A smaller /dev/shm is warned of; containers have 64 MiB by default."""
+"""A smaller /dev/shm gives a warning; containers have 64 MiB by default."""
 _CHARGED = "shared memory is charged to the cgroup of the process that reserves it first, whichever process reads it"
 
 
@@ -63,7 +63,7 @@ def _throttled(name: str, path: str, high: int, used: int) -> Finding:
 
 
 def _high(machine: Machine) -> list[tuple[str, int, int]]:
-    """Return (path, memory.high, memory.current) of each cgroup of version 2 that has such a bound, the own first."""
+    """Return (path, memory.high, memory.current) of each version 2 cgroup with such a bound, our own first."""
     own = next((line[3:] for line in (machine.text("proc/self/cgroup") or "").splitlines() if line[:3] == "0::"), None)
     mount = next((mount for mount in machine.mounts() if mount.type == "cgroup2"), None)
     if own is None or mount is None:

@@ -1,4 +1,4 @@
-"""Versions: of what is installed here, and of the managers that run."""
+"""Checks of versions: of the installed packages, and of the managers that run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def installed(_machine: Machine) -> list[Finding]:
         f"shmtensor {own} (protocol {protocol.PROTOCOL_VERSION}, layout {_native.LAYOUT_VERSION}), Python "
         f"{platform.python_version()}, " + (f"NumPy {numpy}" if numpy else "no NumPy")
     )
-    advice = "" if numpy else "a manager needs no NumPy, programs that use tensors do: pip install numpy"
+    advice = "" if numpy else "a manager does not need NumPy, but programs that use tensors do: pip install numpy"
     return [Finding("versions", "ok" if numpy else "note", found, advice)]
 
 
@@ -64,7 +64,7 @@ def _compared(one: Running) -> Finding:
     name = "manager"
     if isinstance(one.problem, ProtocolError):
         advice = (
-            "programs of this version use a group of their own meanwhile. To have one again, install the same version "
+            "programs of this version use a separate group meanwhile. To have one group again, install one version "
             "for all programs, end those of the other one, and run `shmtensor-manager restart`"
         )
         return Finding(name, "problem", str(one.problem), advice)

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if options.replay:
         source = Replay(options.replay)
     else:
-        with observe(options.address, ANSWER_SECONDS) as observer:  # so that a wrong address is said now
+        with observe(options.address, ANSWER_SECONDS) as observer:  # so that a wrong address is reported now
             source = Live(observer.address, options.rate)
     try:
         server = Server(source, options.port)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _await_signal() -> None:
-    """Wait for SIGINT, SIGTERM or SIGHUP, those of them that are not ignored."""
+    """Wait for SIGINT, SIGTERM or SIGHUP, unless they are ignored."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:

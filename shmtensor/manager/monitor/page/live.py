@@ -1,7 +1,7 @@
-"""The frames of a running group. While somebody watches, one thread reads its memory, and another asks its manager.
+"""The frames of a running group. While there are watchers, one thread reads its memory, and another asks its manager.
 
-The manager gets one request a second (STATS), however many blocks and watchers there are, and none while nobody
-watches.
+The manager gets one request a second (STATS), regardless of the number of blocks and watchers, and none without
+watchers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SILENT_SECONDS = 3.0
 HISTORY_POINTS = 3600
 """Length of the timeline that a new watcher gets, one point a second."""
 FRAMES_KEPT = 64
-"""A watcher that is further behind gets all tables again."""
+"""A watcher that is behind by more frames gets all tables again."""
 FIGURES = (
     "address",
     "pid",
@@ -47,11 +47,11 @@ FIGURES = (
     "requests",
     "refused",
 )
-"""Fields of STATS that a picture has."""
+"""Fields of STATS in a picture."""
 
 
 class Live:
-    """Frames of the group of the manager at one address, for any number of watchers in threads of their own."""
+    """Frames of the group of the manager at one address, for any number of watchers, each in its own thread."""
 
     def __init__(self, address: bytes, rate: float) -> None:
         """Prepare; nothing is read before `frames` is used.
@@ -67,7 +67,7 @@ class Live:
         self._history: deque[list[float]] = deque(maxlen=HISTORY_POINTS)
 
     def frames(self, start: float = 0.0, speed: float = 1.0) -> Iterator[Frame | None]:
-        """Yield frames as they are made, for ever; the first has all tables. `start` and `speed` mean nothing here.
+        """Yield frames as they are made, without end; the first has all tables. `start` and `speed` are ignored.
 
         None is yielded after each second without a frame.
         """
@@ -99,7 +99,7 @@ class _Watch:
         self._asked = monotonic()
         self._changed = threading.Condition()
         self._picture: Picture | None = None
-        self._frames: deque[Frame] = deque(maxlen=FRAMES_KEPT)  # that led to `_picture`
+        self._frames: deque[Frame] = deque(maxlen=FRAMES_KEPT)  # the last ones that led to `_picture`
         self._count = 0
         for work in (self._ask, self._look):
             threading.Thread(target=work, name=f"page{work.__name__}", daemon=True).start()
@@ -133,7 +133,7 @@ class _Watch:
                         self.ended.wait(ASK_SECONDS)
             except ManagerTimeout as problem:
                 self._problem = str(problem)
-                continue  # it is stopped; what is known of its memory can still be read
+                continue  # it is stopped; its known memory can still be read
             except ShmTensorError as problem:
                 self._manager, self._problem = None, str(problem)
             self.ended.wait(ASK_SECONDS)

@@ -1,6 +1,6 @@
-"""What the page shows at a moment, and the frames that lead from one moment to the next.
+"""Pictures, which the page shows, and frames, the changes from one picture to the next.
 
-A picture is a dict of tables, each a dict of rows by their keys, and beside them the blocks of each segment:
+A picture has tables, each a dict of rows by their keys, and the blocks of each segment:
 
     manager   one row, "manager": fields of STATS, and `problem`, empty if there is none
     clients   by slot: pid, state, command, reserved (bytes)
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 TABLES = ("manager", "clients", "segments", "rings")
 ROW_BYTES = 24
-"""Of a block: offset / 64, owner << 8 | kind (u32 each), bytes (u64), since, holds (u32 each); little endian."""
+"""Row of a block: offset / 64, owner << 8 | kind (u32 each), bytes (u64), since, holds (u32 each); little endian."""
 CHUNK_BYTES = 16 * ROW_BYTES
 """Blocks are sent in pieces of this size."""
 SPLIT = 16
-"""Pieces that are compared together first."""
+"""Number of pieces that are compared together first."""
 MAX_ROWS = 1 << 20
 
 
@@ -97,7 +97,7 @@ def is_empty(frame: Frame) -> bool:
 
 
 def _compare(key: str, old: bytes, new: bytes, pieces: list[list[Any]]) -> None:
-    """Append the pieces in which the blocks of a segment differ; neighbours are joined."""
+    """Append the pieces in which the blocks of a segment differ; adjacent pieces are joined."""
     if old == new:
         return
     new = new.ljust(len(old), b"\0")
@@ -118,7 +118,7 @@ def _compare(key: str, old: bytes, new: bytes, pieces: list[list[Any]]) -> None:
 
 
 def apply(picture: Picture, frame: Frame) -> None:
-    """Change a picture as a frame says. Raises ValueError: it is not a frame."""
+    """Apply a frame to a picture. Raises ValueError: it is not a frame."""
     try:
         if frame.get("reset"):
             picture.__init__()  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""Recordings of the page: written frame by frame, and played again.
+"""Recordings of the page: written frame by frame, and replayed.
 
-A recording is text, one JSON object in a line. The first line is `{"shmtensor_recording": 1, ...}`, each further line a
-frame (`picture`). A frame with all tables comes first and then every KEY_SECONDS, so that playing can start in between.
-A last line that was cut off, because the recorder was killed, is ignored.
+A recording is text with one JSON object per line. The first line is `{"shmtensor_recording": 1, ...}`, each further
+line is a frame (`picture`). A frame with all tables comes first and then every KEY_SECONDS, so that a replay can start
+in between. A last line that was cut off, because the recorder was killed, is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION = 1
 KEY_SECONDS = 30.0
 """Interval between frames with all tables."""
 POINTS = 3600
-"""Points of the timeline of a recording at most."""
+"""Maximum number of points of the timeline of a recording."""
 PLAY_SECONDS = 0.1
 """Interval between the frames of a replay; recorded frames that fall into one are joined."""
 
@@ -79,16 +79,16 @@ class Recorder:
             data = data[self._file.write(data) :]
 
     def close(self) -> None:
-        """End the recording after a whole line. Blocks up to two seconds."""
+        """End the recording after a complete line. Blocks up to two seconds."""
         self._stopped = True
         self._thread.join(2)
 
 
 class Replay:
-    """Plays a recording, for any number of watchers in threads of their own."""
+    """Replays a recording, for any number of watchers, each in its own thread."""
 
     def __init__(self, path: str) -> None:
-        """Read the whole recording once, and note where its frames are.
+        """Read the whole recording once, and record the offsets of its frames.
 
         Raises:
             FileDamaged: it is not a recording of this version, or a line in it is damaged.
@@ -96,7 +96,7 @@ class Replay:
         """
         self._path = path
         self._times: list[float] = []
-        self._places: list[int] = []  # of the line of each frame
+        self._places: list[int] = []  # offset of the line of each frame
         self._keys: list[int] = []  # indices of frames with all tables
         self._history: list[list[float]] = []
         try:
@@ -184,7 +184,7 @@ class Replay:
 
 
 def _parsed(line: bytes) -> Any:
-    """Return what a line has. Raises ValueError: it is not JSON, or no JSON that can be sent on."""
+    """Return the object in a line. Raises ValueError: it is not JSON, or not JSON that can be sent on."""
     try:
         return json.loads(line, parse_float=_number, parse_constant=_number)
     except RecursionError:
@@ -199,7 +199,7 @@ def _number(text: str) -> float:
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:
-    """Return at most POINTS points, each with the largest values of those that it stands for."""
+    """Return at most POINTS points, each with the largest values of the points that it replaces."""
     step = 1 + len(points) // POINTS
     groups = [points[at : at + step] for at in range(0, len(points), step)]
     return [[group[-1][0], *map(max, list(zip(*group, strict=True))[1:])] for group in groups]

@@ -1,7 +1,7 @@
-"""Reads the memory of a group without asking its manager: the manager's descriptors are reopened from its /proc.
+"""Reads the memory of a group without asking its manager: it reopens the manager's descriptors through /proc.
 
-Segment metadata is opened for reading only, and is read without its lock. So a picture may be torn: a block that was
-freed and allocated again meanwhile may be shown with its previous holder, until the next picture.
+Segment metadata is opened for reading only, and is read without its lock. So a picture may be inconsistent: a block
+that was freed and allocated again meanwhile may be shown with its previous holder, until the next picture.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 SEARCH_SECONDS = 0.25
-"""Interval between searches for segments that were made or have ended."""
+"""Interval between searches for segments that were created or destroyed."""
 SEARCH_SHARE = 20
-"""A search that takes long is repeated after this many times its duration."""
+"""A long search is repeated only after this multiple of its duration."""
 
 _MEMFD = re.compile(r"/memfd:shmtensor-([0-9a-f]{16})(?:-(\d+)(-metadata)?)?(?: \(deleted\))?")
 _STATES = {_native.SLOT_CLIENT: "client", _native.SLOT_EMBRYO: "embryo", _native.SLOT_DEAD: "dead"}
 
 
 class _Segment:
-    """A segment that the manager has, by descriptors of our own."""
+    """A segment that the manager has, opened by our own descriptors."""
 
     def __init__(self, metadata: int) -> None:
         self.metadata = metadata
@@ -96,7 +96,7 @@ class Sampler:
         return found
 
     def picture(self) -> Picture:
-        """Return what is in the group now, without the time and the table `manager`."""
+        """Return the current content of the group, without the time and the table `manager`."""
         begun = monotonic()
         if begun >= self._search_at:
             self._search()
@@ -167,7 +167,7 @@ class Sampler:
                 facts = _native.observe_segment(fd)
                 if facts.dedicated and facts.payload_bytes == _native.RING_BYTES and number in payloads:
                     _open_ring(segment, payloads[number])
-            except (ValueError, OSError):  # its name is right, its content is not
+            except (ValueError, OSError):  # its name matches, but its content does not
                 segment.close()
                 continue
             self._segments[number] = segment
@@ -201,7 +201,7 @@ def _open_ring(segment: _Segment, path: Path) -> None:
 
 
 def _counted_as_ring(row: dict[str, Any], number: int, reserved: int) -> dict[str, Any]:
-    """Return what differs in the row of a segment that is a ring: its only block counts for what is reserved."""
+    """Return the fields that differ for a segment that is a ring: its only block counts with the reserved bytes."""
     holders = [[owner, kind, blocks, blocks * reserved, since] for owner, kind, blocks, _, since in row["holders"]]
     live = reserved if row["blocks"] else 0
     return {"owner": None, "ring": number, "reserved": reserved, "live": live, "holders": holders}

@@ -1,7 +1,7 @@
-"""The page's HTTP server: GET of a fixed table of paths, on the loopback, for those who have the token.
+"""The page's HTTP server: GET of a fixed table of paths, on the loopback interface, for clients with the token.
 
-Requests are checked in this order: size, Host, method, token, path. A browser that another site tricks into a request
-has another Host or no token (DNS rebinding; forged requests).
+Requests are checked in this order: size, Host, method, token, path. A request that another site makes a browser send
+has another Host or no token (DNS rebinding; cross-site request forgery).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
         """Where the frames come from: `live.Live` or `recording.Replay`."""
 
         def frames(self, start: float, speed: float) -> Iterator[dict[str, Any] | None]:
-            """Yield frames for ever, the first with all tables; None at least once a second while nothing changes."""
+            """Yield frames without end, the first with all tables; None at least once a second without changes."""
 
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 80
 """Of HTTP."""
 MAX_STREAMS = 16
-"""Streams of events at a time."""
+"""Maximum number of event streams at a time."""
 MAX_SPEED = 100.0
-"""Of a replay, as a multiple of the recorded time."""
+"""Maximum speed of a replay, as a multiple of the recorded speed."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -62,7 +62,7 @@ class Server(BoundedServer):
     """Serves the page of one source. `serve_forever` blocks; other threads may use `url`, and call `shutdown`."""
 
     def __init__(self, source: Source, port: int = 0) -> None:
-        """Listen on the loopback at `port` (0: one that is free). Raises OSError: the port is in use."""
+        """Listen on the loopback interface at `port` (0: any free port). Raises OSError: the port is in use."""
         self.source = source
         self.token: str = secrets.token_urlsafe(24)
         folder = Path(__file__).parent / "static"
@@ -80,7 +80,7 @@ class Server(BoundedServer):
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about connections that broke. Another error goes to stderr; one that is not ours is a bug."""
+        """Ignore connections that broke. Print other errors to stderr; an error that is not ours is a bug."""
         problem = sys.exception()
         if isinstance(problem, ShmTensorError):
             print(f"shmtensor-manager: {problem}", file=sys.stderr)
@@ -96,13 +96,13 @@ class Server(BoundedServer):
             return True
 
     def end_stream(self) -> None:
-        """A stream that was counted has ended."""
+        """Count the end of a stream."""
         with self._lock:
             self._streams -= 1
 
 
 def _hosts(port: int) -> set[str]:
-    """Return what the header Host of a request may be. Clients leave the default port out."""
+    """Return the allowed values of a request's Host header. Clients omit the default port."""
     names = (HOST, "localhost", "[::1]")
     return {f"{name}:{port}" for name in names} | (set(names) if port == DEFAULT_PORT else set())
 
@@ -134,7 +134,7 @@ class Handler(BoundedHandler):
         return True
 
     def handle_expect_100(self) -> bool:
-        """Go on without asking for a body, which no request has."""
+        """Continue without asking for a body, which no request has."""
         return True
 
     def do_GET(self) -> None:  # noqa: N802
