@@ -1,6 +1,6 @@
-"""Datasets and the loading of their samples by worker processes, with torch's names, arguments and meanings.
+"""Datasets, and the loading of their samples by worker processes, with torch's names, arguments and semantics.
 
-Samples go into batches in shared memory, which workers fill and the program gets without a copy: `DataLoader`. See
+Workers of a `DataLoader` write samples into batches in shared memory, which the program receives without a copy. See
 docs/data.md.
 """
 
@@ -67,7 +67,7 @@ _NAMES = {
     "tuning": ("Tuning",),
     "worker_pool": ("PoolStats", "WorkerPool"),
 }  # fmt: skip
-"""Public names by the module that has them, which is loaded when one is asked for."""
+"""Public names by module. A module is imported when one of its names is used first."""
 
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

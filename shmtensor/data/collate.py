@@ -41,7 +41,7 @@ class _IsTorch(type):
 
 
 class TorchTensor(metaclass=_IsTorch):
-    """Stands for torch.Tensor in a map of collation, without an import of torch."""
+    """In place of torch.Tensor in a map of collation, without an import of torch."""
 
 
 class _IsNumbers(type):
@@ -50,14 +50,14 @@ class _IsNumbers(type):
 
 
 class NumberList(metaclass=_IsNumbers):
-    """Stands for lists of Python's numbers in a map of collation."""
+    """The type of lists of Python's numbers in a map of collation."""
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------
 
 
 def _mapped(data: Mapping[Any, Any], convert: Callable[[Any], Any]) -> Any:
-    """A mapping of the same type with what `convert` gives for each key; a dict if the type cannot be made so."""
+    """Return a mapping of the same type with `convert(key)` for each key; a dict if the type cannot be created so."""
     try:
         if isinstance(data, MutableMapping):
             clone: Any = copy.copy(data)
@@ -72,7 +72,7 @@ def _mapped(data: Mapping[Any, Any], convert: Callable[[Any], Any]) -> Any:
 
 
 def _sequenced(data: Sequence[Any], parts: Iterable[Any], convert: Callable[[Any], Any]) -> Any:
-    """A sequence of the same type with what `convert` gives for each part; of a tuple or a range a list."""
+    """Return a sequence of the same type with each part converted; a list for a tuple or range."""
     kind: Any = type(data)
     if isinstance(data, tuple):
         return kind(*map(convert, parts)) if hasattr(data, "_fields") else [convert(part) for part in parts]
@@ -94,8 +94,8 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
     Does not block.
 
     Args:
-        batch: samples; the first one's type and tree are those of all.
-        collate_fn_map: functions by the type of samples: the type itself, else the first that is a base of it.
+        batch: samples; the type and tree of the first one apply to all.
+        collate_fn_map: functions by the type of samples: the type itself, else the first base class of it in the map.
             Default: `default_collate_fn_map`.
 
     Raises:
@@ -104,7 +104,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -
     """
     functions = default_collate_fn_map if collate_fn_map is None else collate_fn_map
     if not len(batch):
-        raise InvalidArgument("a batch without samples cannot be collated; give one sample at least")
+        raise InvalidArgument("a batch without samples cannot be collated; give at least one sample")
     first = batch[0]
     function = functions.get(type(first))
     if function is None:
@@ -165,7 +165,7 @@ def _refuse_kinds(batch: Sequence[Any], place: int) -> NoReturn:
 
 
 def _refuse_shapes(arrays: Sequence[NDArray[Any]]) -> NoReturn:
-    """Raise SampleMismatch with the places of arrays whose shape is not the first one's."""
+    """Raise SampleMismatch with the indices of arrays whose shape differs from the first one's."""
     first = arrays[0].shape
     others = [(place, array.shape) for place, array in enumerate(arrays) if array.shape != first]
     listed = ", ".join(f"sample {place} {shape}" for place, shape in others[:4]) + (", ..." if len(others) > 4 else "")
@@ -189,7 +189,7 @@ def _require_int64(integers: Iterable[Any], place: int) -> None:
 
 
 def _numbers(sample: Any, place: int) -> NDArray[Any] | None:
-    """The array of a number, an array or a list of numbers; None: it is none of these."""
+    """Return the array of a number, an array or a list of numbers; None: it is none of these."""
     if not isinstance(sample, int | float | list):
         return numbers_of(sample)
     try:
@@ -206,7 +206,7 @@ def _numbers(sample: Any, place: int) -> NDArray[Any] | None:
 
 
 def _unfit(sample: Any) -> tuple[str, str]:
-    """Return (what a sample without an array of numbers is, what to do)."""
+    """Return (description of a sample without an array of numbers, advice)."""
     array = array_of(sample)
     if array is not None:
         dtype = array.dtype
@@ -264,19 +264,19 @@ def _require_numbers(batch: Sequence[Any]) -> None:
 
 
 def _common_type(batch: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
-    """The type of a batch as torch promotes; Python's floats count as the default type."""
+    """Return the type of a batch, promoted as in torch; Python's floats count as the default type."""
     return _promoted(
         default_float() if type(one) is float else array.dtype for one, array in zip(batch, arrays, strict=True)
     )
 
 
 def _promoted(types: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
-    """The type that holds all, in whatever order they come."""
+    """Return the type that can hold all, regardless of their order."""
     return functools.reduce(promoted, sorted(set(types), key=str))
 
 
 def _result(shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """An empty tensor; in a worker in shared memory, from where it is sent without a copy."""
+    """Return an uninitialised tensor; in a worker it is in shared memory, so that it is sent without a copy."""
     return empty(shape, dtype=dtype, shared=get_worker_info() is not None)
 
 
@@ -328,19 +328,19 @@ default_collate_fn_map: CollateMap = {
     bytes: _collate_text,
     TorchTensor: _collate_arrays,
 }
-"""What `default_collate` does with samples of each type; programs may change it, as torch's."""
+"""The functions of `default_collate` for each type of samples; programs may change it, like torch's."""
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """A batch of samples, each array with a new first axis. Does not block.
+    """Return the batch of samples, each array with a new first axis. Does not block.
 
-    Tensors, arrays and torch tensors become tensors of their type, Python's floats float64, its integers int64, bool
-    bool; strings and bytes stay. Mappings, namedtuples and sequences keep their type (tuples become lists, as in
-    torch), with each part collated. Unequal types are promoted as in torch: after a Python float numbers become
-    float64; otherwise Python's floats count as the default type.
+    Tensors, arrays and torch tensors become tensors of their type; Python's floats become float64, integers int64, and
+    bools bool; strings and bytes are unchanged. Mappings, namedtuples and sequences keep their type (tuples become
+    lists, as in torch), with each part collated. Unequal types are promoted as in torch: if the first sample is a
+    Python float, numbers become float64; otherwise Python's floats count as the default type.
 
     Args:
-        batch: samples of one tree, as a sequence.
+        batch: a sequence of samples with equal trees.
 
     Raises:
         SampleTypeError: other objects; the message names the first.
@@ -351,7 +351,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def _collate_unordered(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
-    """Numbers and arrays of equal shape; Python's floats are float64 wherever they stand."""
+    """Collate numbers and arrays of equal shape; Python's floats are float64 at any position."""
     if float in set(map(type, batch)) <= _NUMBERS:
         return tensor(list(batch), dtype=np.float64)
     arrays = _arrays_of(batch)
@@ -363,19 +363,19 @@ def _collate_unordered(batch: Sequence[Any], *, collate_fn_map: CollateMap | Non
 
 
 def unordered_collate_fn_map() -> CollateMap:
-    """The default map with functions for numbers and arrays whose types do not depend on the order of samples.
+    """Return the default map, but with result types of numbers and arrays that do not depend on the order of samples.
 
-    Python's floats count as float64 everywhere. Functions that a program has registered stay, and gradients are lost.
+    Python's floats count as float64 everywhere. Functions that a program has registered stay; gradients are lost.
     """
     ours = (_collate_arrays, _collate_numbers, _collate_floats, _collate_integers)
     return {kind: _collate_unordered if made in ours else made for kind, made in default_collate_fn_map.items()}
 
 
 def default_convert(data: Any) -> Any:
-    """A sample with tensors in place of its arrays, NumPy's numbers and torch tensors, over the same memory.
+    """Return a sample with its arrays, NumPy numbers and torch tensors replaced by tensors over the same memory.
 
-    Arrays of strings and objects, masked arrays, numbers and other objects stay; tuples become lists, as in torch. Does
-    not block.
+    Arrays of strings and objects, masked arrays, numbers and other objects are unchanged; tuples become lists, as in
+    torch. Does not block.
     """
     if isinstance(data, Tensor) or is_masked(data):
         return data
@@ -395,20 +395,20 @@ def default_convert(data: Any) -> Any:
 
 
 class Padded(NamedTuple):
-    """Arrays of unequal shape in one tensor, and how long each is along the first axis."""
+    """Arrays of unequal shape in one padded tensor, and the length of each along the first axis."""
 
     values: Tensor
     lengths: Tensor
 
 
 class Ragged(NamedTuple):
-    """Arrays one after the other along the first axis: array i is `values[offsets[i]:offsets[i + 1]]`."""
+    """Arrays concatenated along the first axis: array i is `values[offsets[i]:offsets[i + 1]]`."""
 
     values: Tensor
     offsets: Tensor
 
     def unbind(self) -> list[Tensor]:
-        """The arrays, as views of `values`."""
+        """Return the arrays, as views of `values`."""
         ends = self.offsets.tolist()
         return [self.values[start:stop] for start, stop in pairwise(ends)]
 
@@ -435,20 +435,19 @@ def _pad(
 
 
 def pad_collate(batch: Sequence[Any], *, padding_value: Any = 0, lengths: bool = False, multiple_of: int = 1) -> Any:
-    """`default_collate` of arrays of unequal shape: each is padded at its ends to the largest size of each axis.
+    """Collate as `default_collate`, but pad arrays of unequal shape at their ends to the largest size of each axis.
 
-    A list of Python's numbers counts as an array. Give options with `functools.partial`. Does not block.
+    A list of Python's numbers counts as an array. Pass options with `functools.partial`. Does not block.
 
     Args:
-        batch: samples whose arrays, at one place of the tree, have as many axes.
-        padding_value: what the padding holds.
-        lengths: whether a `Padded(values, lengths)` stands in place of each tensor; lengths are those of the first
-            axis.
-        multiple_of: the first axis is padded to a multiple of this.
+        batch: samples; arrays at the same place of the tree must have the same number of axes.
+        padding_value: value of the padding.
+        lengths: return a `Padded(values, lengths)` in place of each tensor, with the lengths of the first axis.
+        multiple_of: pad the first axis to a multiple of this.
 
     Raises:
         DTypeError: other objects.
-        SampleMismatch: arrays of another number of axes.
+        SampleMismatch: arrays with different numbers of axes.
         InvalidArgument: multiple_of below 1.
     """
     multiple_of = require_integer("multiple_of", multiple_of, 1)
@@ -470,19 +469,19 @@ def _join(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> 
 
 
 def ragged_collate(batch: Sequence[Any]) -> Any:
-    """`default_collate`, but arrays go one after the other, with their offsets: `Ragged(values, offsets)`.
+    """Collate as `default_collate` does, but concatenate arrays, with their offsets: `Ragged(values, offsets)`.
 
-    All arrays with an axis become so, also those of equal lengths. A list of Python's numbers counts as an array.
-    Does not block.
+    This applies to all arrays with an axis, also to those of equal lengths. A list of Python's numbers counts as an
+    array. Does not block.
 
     Raises:
         DTypeError: other objects.
-        SampleMismatch: arrays that differ in other axes than the first.
+        SampleMismatch: arrays that differ in axes other than the first.
     """
     return collate(batch, collate_fn_map=_with_arrays(_join))
 
 
 def _with_arrays(function: Callable[..., Any]) -> CollateMap:
-    """The default map with another function for arrays."""
+    """Return the default map with another function for arrays."""
     arrays = dict.fromkeys((NumberList, Tensor, np.ndarray, TorchTensor), function)
     return {**arrays, **{kind: made for kind, made in default_collate_fn_map.items() if kind not in arrays}}

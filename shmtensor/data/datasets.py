@@ -1,4 +1,4 @@
-"""Datasets: what has samples, by index or in a stream, and combinations of datasets. Names and meanings are torch's."""
+"""Datasets with samples by index or in a stream, and combinations of datasets. Names and semantics are torch's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 def method_of(dataset: Any, name: str) -> Any:
-    """`fill` or `__getitems__` of a dataset; None if it has none that gives the samples of its `__getitem__`.
+    """Return `fill` or `__getitems__` of a dataset; None if it has none that returns the samples of its `__getitem__`.
 
-    A class that overrides `__getitem__` alone has other samples than the method that it inherits, and so has a wrapper
-    that gets attributes from what it wraps. `fill` of an array is something else. Does not block.
+    The method does not count if a class inherits it but overrides `__getitem__`, or if a wrapper gets it from the
+    wrapped object, because the samples may differ. `fill` of an array is a different method. Does not block.
     """
     kind = type(dataset)
     if isinstance(dataset, np.ndarray | Tensor) or hasattr(kind, "__dlpack__"):
@@ -46,13 +46,13 @@ def _fill_of(dataset: Any) -> Callable[[int, Any], None]:
 
 
 class Dataset(Generic[T_co]):
-    """Base of datasets whose samples have indices: a subclass gives `__getitem__`, and `__len__`.
+    """Base of datasets whose samples have indices: a subclass defines `__getitem__` and `__len__`.
 
-    For the loader it may also give two methods, which are not used where a class inherits them and overrides
+    It may also define two methods for the loader. They are not used in a class that inherits them and overrides
     `__getitem__`:
 
-    - `__getitems__(indices)`: a list of samples, where several at once are faster;
-    - `fill(index, out)`: write a sample into `out`, a tree of arrays that lies in the batch.
+    - `__getitems__(indices)`: return a list of samples, if loading several at once is faster;
+    - `fill(index, out)`: write a sample into `out`, a tree of arrays in the memory of the batch.
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -63,10 +63,10 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """Base of datasets that are streams: a subclass gives `__iter__`.
+    """Base of datasets that are streams: a subclass defines `__iter__`.
 
-    There is one iterator for all workers. A subclass may give `load(item)`: then the iterator's items are raw, and the
-    workers make samples of them.
+    There is one iterator for all workers. A subclass may define `load(item)`: then the iterator yields raw items, and
+    the workers turn them into samples.
     """
 
     def __iter__(self) -> Iterator[T_co]:
@@ -83,8 +83,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         *tensors: shmtensor's or torch's tensors, or arrays.
 
     Raises:
-        InvalidArgument: none, or of unequal length.
-        DTypeError: other objects, such as lists, which torch refuses, too; `StackDataset` takes these.
+        InvalidArgument: no tensors, or tensors of unequal length.
+        DTypeError: other objects, such as lists, as in torch; `StackDataset` accepts these.
     """
 
     def __init__(self, *tensors: Any) -> None:
@@ -108,7 +108,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
     @property
     def fill(self) -> Callable[[int, Sequence[Any]], None]:
-        """Writes a sample into a tuple of arrays, if there are tensors and NumPy's arrays only."""
+        """A function that writes a sample into a tuple of arrays. Exists if there are only tensors and NumPy arrays."""
         if not all(isinstance(tensor, (Tensor, np.ndarray, torch_tensor())) for tensor in self.tensors):
             raise AttributeError("fill needs tensors and NumPy's arrays")
         return self._write
@@ -122,7 +122,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
 
 def tell_epoch(datasets: Iterable[Any], epoch: int) -> None:
-    """`set_epoch` of all datasets that have it, also within those of torch that combine others. Does not block."""
+    """Call `set_epoch` of all datasets that have it, also inside torch's combined datasets. Does not block."""
     for dataset in datasets:
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)
@@ -131,7 +131,7 @@ def tell_epoch(datasets: Iterable[Any], epoch: int) -> None:
 
 
 def _combined_by_torch(dataset: Any) -> Iterable[Any]:
-    """The datasets that one of torch combines; they have none if they are made while it is iterated."""
+    """Return the datasets inside a combined dataset of torch; none if they are created during its iteration."""
     torch = sys.modules.get("torch.utils.data")
     if torch is not None and isinstance(dataset, torch.Subset):
         return (dataset.dataset,)
@@ -143,7 +143,7 @@ def _combined_by_torch(dataset: Any) -> Iterable[Any]:
 
 
 def _samples_of(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
-    """Samples by `__getitems__` if the dataset has it, else one by one."""
+    """Return samples by `__getitems__` if the dataset has it, else one by one."""
     several = method_of(dataset, "__getitems__")
     if several is None:
         return [dataset[index] for index in indices]
@@ -151,20 +151,20 @@ def _samples_of(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
     if len(samples) != len(indices):
         raise InvalidArgument(
             f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(samples)}: __getitems__ of "
-            f"{type(dataset).__name__} must give a sample for each index"
+            f"{type(dataset).__name__} must return a sample for each index"
         )
     return samples
 
 
 class StackDataset(Dataset[Any]):
-    """Datasets of equal length side by side; a sample has one of each.
+    """Datasets of equal length side by side; a sample consists of one sample of each.
 
     Args:
         *args: datasets; a sample is a tuple.
-        **kwargs: datasets by name, in place of that; a sample is a dict.
+        **kwargs: datasets by name, instead of `args`; a sample is a dict.
 
     Raises:
-        InvalidArgument: none, both, or datasets of unequal length.
+        InvalidArgument: no datasets, both args and kwargs, or datasets of unequal length.
     """
 
     datasets: tuple[Any, ...] | dict[str, Any]
@@ -212,7 +212,7 @@ class ConcatDataset(Dataset[T_co]):
         datasets: datasets that have indices.
 
     Raises:
-        InvalidArgument: none, or a stream among them.
+        InvalidArgument: no datasets, or a stream among them.
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -231,7 +231,7 @@ class ConcatDataset(Dataset[T_co]):
         return self.cumulative_sizes[-1]
 
     def _place(self, index: int) -> tuple[int, int]:
-        """Which dataset an index is of, and its index there. Raises IndexOutOfRange."""
+        """Return (number of the dataset that has an index, its index there). Raises IndexOutOfRange."""
         wanted = index + len(self) if index < 0 else index
         if not 0 <= wanted < len(self):
             raise IndexOutOfRange(
@@ -247,7 +247,7 @@ class ConcatDataset(Dataset[T_co]):
 
     @property
     def fill(self) -> Callable[[int, Any], None]:
-        """`fill` of the datasets, if all have it."""
+        """A `fill` made of those of the datasets. Exists if all have it."""
         functions = [_fill_of(dataset) for dataset in self.datasets]
 
         def fill(index: int, out: Any) -> None:
@@ -261,10 +261,10 @@ class ChainDataset(IterableDataset[T_co]):
     """Streams one after the other.
 
     Args:
-        datasets: IterableDatasets; they are looked at when they are iterated.
+        datasets: IterableDatasets; their types are checked when they are iterated.
 
     Raises:
-        InvalidArgument: another dataset, when it is iterated or its length is asked for.
+        InvalidArgument: a dataset of another type, in `__iter__` or `__len__`.
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -281,7 +281,7 @@ class ChainDataset(IterableDataset[T_co]):
             yield from dataset
 
     def set_epoch(self, epoch: int) -> None:
-        """`set_epoch` of the datasets that have it, unless they are made while they are iterated. Does not block."""
+        """Call `set_epoch` of the datasets that have it, unless they are created during iteration. Does not block."""
         tell_epoch(self.datasets if isinstance(self.datasets, Sequence) else (), epoch)
 
     def __len__(self) -> int:
@@ -289,11 +289,11 @@ class ChainDataset(IterableDataset[T_co]):
 
 
 class Subset(Dataset[T_co]):
-    """Certain samples of a dataset.
+    """Selected samples of a dataset.
 
     Args:
         dataset: the dataset.
-        indices: of the samples, a sequence.
+        indices: a sequence of the samples' indices.
 
     Raises:
         NotSupported: a subclass changes `__getitem__` but not `__getitems__`, which the loader calls.
@@ -322,14 +322,14 @@ class Subset(Dataset[T_co]):
 
     @property
     def fill(self) -> Callable[[int, Any], None]:
-        """`fill` of the dataset, if it has it, and a subclass does not change the samples."""
+        """`fill` of the dataset, if it has it, unless a subclass changes the samples."""
         function = _fill_of(self.dataset)
         if type(self).__getitem__ is not Subset.__getitem__:
             raise AttributeError(f"{type(self).__name__} has its own __getitem__, so fill cannot be the dataset's")
         return lambda index, out: function(self.indices[index], out)
 
     def set_epoch(self, epoch: int) -> None:
-        """`set_epoch` of the dataset, if it has it. Does not block."""
+        """Call `set_epoch` of the dataset, if it has it. Does not block."""
         tell_epoch([self.dataset], epoch)
 
     def __len__(self) -> int:
@@ -337,7 +337,7 @@ class Subset(Dataset[T_co]):
 
 
 def _counts(total: int, fractions: Sequence[float]) -> list[int]:
-    """How many of `total` samples each fraction gets; what is left over goes to the first ones, one each."""
+    """Return the number of samples of each fraction of `total`; the remainder goes to the first fractions, one each."""
     for place, fraction in enumerate(fractions):
         if not 0 <= fraction <= 1:
             raise InvalidArgument(f"Fraction at index {place} is not between 0 and 1")
@@ -360,16 +360,16 @@ def _permutation(n: int, generator: Any) -> list[int]:
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset[Any]]:
-    """Split a dataset at random into parts without common samples; torch's split, of the same seed. Does not block.
+    """Split a dataset at random into disjoint parts. The same seed gives torch's split. Does not block.
 
     Args:
-        dataset: what has indices and a `len()`.
-        lengths: of each part; or fractions, whose sum is 1.
+        dataset: a dataset with indices and a `len()`.
+        lengths: the length of each part; or fractions, whose sum is 1.
         generator: shmtensor's or torch's; default `shmtensor.default_generator`.
 
     Raises:
         InvalidArgument: lengths whose sum is neither the dataset's length nor 1, or a fraction outside 0 to 1.
-        DTypeError: another generator.
+        DTypeError: a generator of another type.
     """
     total = len(dataset)
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:

@@ -1,4 +1,4 @@
-"""Exceptions of workers: what is told of them, and how they are raised in the program."""
+"""Exceptions of workers: how they are sent, and raised in the program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def failure_of(error: BaseException) -> Failure:
         subject, error = error.subject, error.error
     text = "".join(traceback.format_exception(error))
     try:
-        # The text tells these. Libraries that pickle them as well (tblib, which Dask imports) fail at a deep recursion.
+        # The text contains these. Libraries that pickle them as well (tblib, which Dask imports) fail at a deep
+        # recursion.
         for name in ("__traceback__", "__context__", "__cause__"):
             BaseException.__setattr__(error, name, None)  # also where its class refuses attributes
         data = encode_for_wire(error)
@@ -66,8 +67,8 @@ def failure_of(error: BaseException) -> Failure:
 def raise_failure(failure: Failure, what: str, otherwise: type[ShmTensorError]) -> NoReturn:
     """Raise the exception of a worker, with a note that begins with `what` and has the worker's traceback.
 
-    Raises `otherwise`, with the same text, if the exception cannot be made again here, or is not an Exception: those,
-    such as SystemExit and KeyboardInterrupt, would end the program.
+    Raises `otherwise`, with the same text, if the exception cannot be recreated here, or is not an Exception:
+    SystemExit and KeyboardInterrupt, for example, would end the program.
     """
     _, text, data = failure
     if data is not None:
@@ -78,10 +79,10 @@ def raise_failure(failure: Failure, what: str, otherwise: type[ShmTensorError]) 
         if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
             try:
                 error.add_note(f"\n{what} this; its traceback:\n{text}")
-            except Exception:  # it refuses attributes
+            except Exception:  # it refuses notes
                 raise error from otherwise(f"{what}:\n{text}")
             try:
                 raise error
             finally:
-                del error  # a local of a frame in its traceback: a cycle, which keeps iterators and their workers
+                del error  # a local of a frame in its traceback: the cycle would keep iterators and workers alive
     raise otherwise(f"{what}:\n{text}")

@@ -1,10 +1,11 @@
-"""What is done with a job: samples are loaded, written into the batch or collated, and the parent is told.
+"""How workers process a job: they load samples, write them into the batch or collate them, and notify the parent.
 
-A job is one batch. Its `words` are shared memory: for each *chunk* of samples a claim and the nanoseconds that it
-took, the number of chunks that are not done yet, and the keys of the samples where these are integers. Each worker gets
-each job. It claims a chunk by exchanging FREE for its own word, loads the chunk, and sets DONE. So several workers fill
-one batch, and a claim is never lost: it is its owner's name. Chunks of a job without slots are LOOSE, and their samples
-are sent. If the first of them tell the layout, the parent makes the others FREE, and sends the job again, with slots.
+A job is one batch. Its `words` are shared memory: for each *chunk* of samples a claim and its time in nanoseconds, the
+number of chunks that are not done yet, and the keys of the samples if these are integers. Each worker gets each job. It
+claims a chunk by exchanging FREE for its own word, loads the chunk, and sets DONE. So several workers fill one batch,
+and a claim is never lost, because it names its owner. Chunks of a job without slots are LOOSE, and their samples are
+sent. Once the first of them have shown the layout, the parent makes the others FREE, and sends the job again, with
+slots.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DONE: Final = -1
 CANCELLED: Final = -2
 LOOSE: Final = -3
 _MAPPED: Final = 1 << 16
-"""Bytes that Linux maps, if it finds them in memory, where a process reads a page of them for the first time."""
+"""Bytes that Linux maps at the first read of one of their pages, if they are in memory (fault-around)."""
 
 Claims = NDArray[np.int64]
 
@@ -60,14 +61,14 @@ class Job(NamedTuple):
     """One batch to be loaded.
 
     Attributes:
-        number: names the batch.
-        run: names the iterator that wants it.
-        epoch: of the random numbers of samples.
-        start: how many samples of the epoch come before it.
-        length: how many samples it has.
-        chunks, size: how many chunks there are, and of how many samples each but the last.
+        number: number of the batch.
+        run: number of the iterator that requested it.
+        epoch: epoch for the random numbers of samples.
+        start: number of samples of the epoch before it.
+        length: number of its samples.
+        chunks, size: number of chunks, and of the samples of each but the last.
         words: int64: a claim for each chunk, its nanoseconds, the number of chunks that are not done, integer keys.
-        keys: of the samples, where they are not in `words`; None otherwise.
+        keys: keys of the samples if they are not in `words`, else None.
         slots: a tensor for each leaf of the layout; None: samples are sent.
     """
 
@@ -115,20 +116,20 @@ def new_words(chunks: int, keys: Sequence[Any], free: int) -> tuple[Tensor, list
 
 @dataclass
 class Task:
-    """What workers need to know once: how samples are loaded.
+    """How samples are loaded; workers get it once, at their start.
 
     Attributes:
         dataset: the dataset, or the iterable.
         collate_fn: collates a whole batch in the worker; None: samples go into slots.
         batched: whether keys are those of a batch; False: each job is one key, whose sample is converted.
-        stream: whether the dataset is iterated, and keys are none.
-        seed: of the loader.
+        stream: whether the dataset is iterated, without keys.
+        seed: seed of the loader.
         reseed: libraries to seed before each sample.
-        threads: that load the samples of a chunk.
+        threads: number of threads that load the samples of a chunk.
         init: called with the worker's number at its start.
-        loads: whether keys are Items, which `load` of the dataset gets.
-        workers: how many workers there are.
-        epoch: which one it was when the workers were started, which draw other random numbers in each.
+        loads: whether keys are Items, which are passed to `load` of the dataset.
+        workers: number of workers.
+        epoch: epoch in which the workers were started; their own random numbers differ in each.
     """
 
     dataset: Any
@@ -145,7 +146,7 @@ class Task:
 
     @property
     def finishes(self) -> bool:
-        """Whether a worker makes the result of a whole batch, and sends it."""
+        """Whether a worker computes the result of a whole batch, and sends it."""
         return self.collate_fn is not None or not self.batched
 
     @property
@@ -155,11 +156,11 @@ class Task:
 
 
 _WRAPPERS: Final = ("Subset", "StackDataset")
-"""Datasets, ours and torch's, whose `__getitems__` is of use only if what they consist of has it."""
+"""Datasets, ours and torch's, whose `__getitems__` is useful only if the datasets inside them have it."""
 
 
 def loads_many(dataset: Any) -> bool:
-    """Whether samples are to be got several at once."""
+    """Whether several samples should be requested at once."""
     if method_of(dataset, "__getitems__") is None:
         return False
     kind = type(dataset)
@@ -170,13 +171,16 @@ def loads_many(dataset: Any) -> bool:
 
 
 def many_size(length: int) -> int:
-    """How many samples of a batch are got at once; not by time, for random numbers may be drawn once for all."""
+    """Return the number of samples of a batch that are requested at once.
+
+    It does not depend on measured times, because `__getitems__` may draw random numbers once for all of them.
+    """
     return max(1, -(-length // 4))
 
 
 @dataclass
 class _Stream:
-    """An iterator of the dataset, how many samples came from it, and whether it has ended: it is not asked again."""
+    """An iterator of the dataset, the number of its samples so far, and whether it has ended (it is not used again)."""
 
     iterator: Iterator[Any]
     position: int = 0
@@ -188,7 +192,8 @@ class Fetcher:
 
     Args:
         task: how samples are loaded.
-        caught: exceptions that are raised as KeyedError. In a worker these are all: sys.exit() in it is a failure.
+        caught: exceptions that are raised as KeyedError. In a worker these are all, since sys.exit() there is a
+            failure.
     """
 
     def __init__(self, task: Task, caught: type[BaseException] = Exception) -> None:
@@ -204,13 +209,13 @@ class Fetcher:
         self._streams: dict[int, _Stream] = {}
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell the dataset which epoch it is, if it wants to know."""
+        """Call `set_epoch` of the dataset, if it has it."""
         if epoch != self._epoch:
             self._epoch = epoch
             tell_epoch([self.task.dataset], epoch)
 
     def preserved(self) -> Any:
-        """For a `with` statement around loading in the program's own process: its generators stay as they are."""
+        """Return a context manager for loading in the program's process: it preserves the libraries' generators."""
         return nullcontext() if self._reseed is None else self._reseed.preserved()
 
     def _load(self, key: Item) -> Any:
@@ -253,9 +258,9 @@ class Fetcher:
         return found
 
     def take(self, run: int, epoch: int, start: int, length: int) -> list[Any]:
-        """The next samples of the iterable, from a position on, a multiple of `length`; fewer at its end.
+        """Return the next samples of the iterable, from position `start` on, a multiple of `length`; fewer at its end.
 
-        Raises KeyedError. The samples of this batch before the error are lost; the next batch goes on behind it.
+        Raises KeyedError. The samples of this batch before the error are lost; the next batch continues after it.
         """
         stream = self._streams.get(run)
         if stream is None:
@@ -307,7 +312,7 @@ class Fetcher:
         """Load samples into rows of slots, from row `first` on. Raises KeyedError.
 
         Returns:
-            (the samples, whether all fit the layout); no samples where `fill` of the dataset made them in place.
+            (the samples, whether all fit the layout); no samples if `fill` of the dataset wrote them in place.
         """
         if self._fill is not None and not layout.others:
             for row, key in enumerate(keys, first):
@@ -335,10 +340,10 @@ class Fetcher:
 
 
 def map_rows(arrays: Sequence[NDArray[Any]], first: int, count: int) -> None:
-    """Map large rows of slots into this process, which is going to write them. Does not block.
+    """Map large rows of slots into this process before it writes them. Does not block.
 
-    Reading maps many pages at once, and writing one after the other: a batch that was in use before costs a new worker
-    a sixth. (Shared memory is mapped writable in either case.)
+    A read maps many pages at once, a write only one: for memory that was in use before, this takes a new worker a sixth
+    of the time. (Shared memory is mapped writable in either case.)
     """
     for array in arrays:
         rows = array[first : first + count]
@@ -357,7 +362,7 @@ def write_all(layout: Layout, arrays: Sequence[NDArray[Any]], first: int, sample
 
 
 def copied(tree: Any) -> Any:
-    """The tree with copies of torch's tensors in shared memory. Sending a view moves all of what it is a view of."""
+    """Return the tree with copies of torch's tensors in shared memory. Sending a view would move its whole base."""
     torch = sys.modules.get("torch")
     if torch is None:
         return tree
@@ -374,7 +379,7 @@ def copied(tree: Any) -> Any:
 
 
 class _Worker:
-    """One worker at its jobs."""
+    """One worker that processes jobs."""
 
     def __init__(self, word: int, number: int, results: Any, fetcher: Fetcher) -> None:
         self._word, self._number, self._results, self._fetcher = word, number, results, fetcher
@@ -387,7 +392,7 @@ class _Worker:
         self._fetcher.end_run(run)
 
     def run(self, job: Job) -> None:
-        """Claim and do chunks of a job until no free one is left."""
+        """Claim and load chunks of a job until none is free."""
         words, free = job.words._live(), job.free
         arrays = None if job.slots is None else Layout.arrays(job.slots)
         for chunk in range(job.chunks):
@@ -406,7 +411,7 @@ class _Worker:
                 self._results.put(("done", job.number))
 
     def _do(self, job: Job, words: Claims, arrays: Sequence[NDArray[Any]] | None, chunk: int) -> None:
-        """Load a chunk, and send what of it is not in the slots."""
+        """Load a chunk, and send the part of it that is not in the slots."""
         fetcher, layout = self._fetcher, None if arrays is None else self._layout
         fetcher.begin_epoch(job.epoch)
         fits = False
@@ -464,7 +469,7 @@ def _can_be_sent(part: Any) -> bool:
 def work(word: int, number: int, jobs: Any, results: Any, task: Task) -> None:
     """Run a worker until it takes None.
 
-    Other messages are the fields of a Job, ("layout", the layout of slots from now on), or ("ended", a run).
+    Other messages are the fields of a Job, ("layout", the layout of the next slots), or ("ended", a run).
     """
     try:
         begin_worker(WorkerInfo(number, task.workers, mixed(task.seed, task.epoch, word) >> 1, task.dataset))

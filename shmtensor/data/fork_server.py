@@ -1,7 +1,8 @@
-"""Workers of start method "forkserver", forked by a server of their own.
+"""Workers of start method "forkserver", forked by a separate server.
 
-What the fork server forks has its signal mask. The standard one serves all of the program, whose other processes must
-get SIGINT and SIGTERM. This one begins with them blocked, and so do the workers that it forks, until they ignore them.
+Processes inherit the signal mask of the server that forks them. The standard fork server serves the whole program,
+whose other processes must get SIGINT and SIGTERM. This one starts with them blocked, and so do the workers that it
+forks, until they ignore them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _server = forkserver.ForkServer()
 
 
 def _renew() -> None:
-    """Let a fork of this process, which is not the server's parent, start its own."""
+    """Let a fork of this process, which is not the server's parent, start its own server."""
     global _server
     _server = forkserver.ForkServer()
 
@@ -31,12 +32,12 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def start_server(deferred: Callable[[], Any]) -> None:
-    """Start the server, if it does not run. Blocks until its process is made; raises as starting a process does.
+    """Start the server, if it does not run. Blocks until its process is started; raises as starting a process does.
 
     Args:
-        deferred: gives a context in which the signals are blocked.
+        deferred: returns a context manager in which the signals are blocked.
     """
-    resource_tracker.ensure_running()  # unblocks them
+    resource_tracker.ensure_running()  # first, because it unblocks them
     standard: Any = forkserver
     _server.set_forkserver_preload(standard._forkserver._preload_modules)
     with deferred():
@@ -44,7 +45,7 @@ def start_server(deferred: Callable[[], Any]) -> None:
 
 
 class _Popen(popen_forkserver.Popen):
-    """As the standard class, with this server."""
+    """The standard class with this server."""
 
     _fds: list[int]
 
@@ -71,7 +72,7 @@ def _close(*descriptors: int) -> None:
 
 
 class ForkServerWorker(ForkServerProcess):
-    """A process that is forked by this server. It begins with SIGINT and SIGTERM blocked."""
+    """A process that is forked by this server. It starts with SIGINT and SIGTERM blocked."""
 
     __module__ = __name__
 

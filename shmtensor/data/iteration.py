@@ -25,17 +25,17 @@ from .state import Portion, Progress, listed
 
 @dataclass
 class Epoch:
-    """What an iterator needs of its loader.
+    """The parts of a loader that an iterator needs.
 
     Attributes:
         task: how samples are loaded.
-        portions: the keys of batches that are left.
-        progress: what the program has.
-        run: names the iterator.
-        convert: makes what the program gets of a tensor.
-        slots: what is known of the samples.
-        drop_last: whether an incomplete last batch of a stream is left out.
-        ahead: batches that are loaded ahead.
+        portions: the keys of the remaining batches.
+        progress: the batches that the program has.
+        run: number of the iterator.
+        convert: converts a tensor to the output type.
+        slots: the known layout and limits of the samples.
+        drop_last: whether an incomplete last batch of a stream is dropped.
+        ahead: number of batches that are loaded ahead.
         in_order: whether batches are handed out in order.
         timeout: seconds to wait for one; 0: no bound.
     """
@@ -52,14 +52,14 @@ class Epoch:
     timeout: float
 
     def handed(self, portion: Portion, rows: int) -> None:
-        """Count a batch that `_following` of an iterator gives. Warns if the stream promised fewer."""
+        """Count a batch that `_following` of an iterator returns. Warns if len() of the stream promised fewer."""
         self.progress.handed(portion.ordinal, rows)
         self.slots.counts.handed(rows)
         promised = self.slots.promised
         if promised is not None and self.progress.handed_out == promised + 1:  # once in an epoch
             warnings.warn(
                 f"len() of this loader said {promised} batches, by __len__ of its {type_name(self.task.dataset)}, but "
-                "the stream gives more; let __len__ return the number of samples that __iter__ gives, or remove it",
+                "the stream has more; let __len__ return the number of samples that __iter__ yields, or remove it",
                 stacklevel=4,
             )
 
@@ -79,7 +79,7 @@ class LocalIterator:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more batches come."""
+        """Whether there are no more batches."""
         return self._epoch.progress.is_over
 
     def __next__(self) -> Any:
@@ -97,7 +97,7 @@ class LocalIterator:
         slots.admit(slots.need(self._layout(portion), length), 0, may_wait=False)
         self._next = None
         begun = time.perf_counter()
-        outer = _current.sample, _current.generator  # of a loader, if the program is the dataset of one
+        outer = _current.sample, _current.generator  # set if this loader is used inside a dataset of another one
         failed: BaseException | None = None
         try:
             with self._fetcher.preserved():
@@ -115,7 +115,7 @@ class LocalIterator:
             _current.sample, _current.generator = outer
         if failed is not None:
             try:
-                raise failed  # outside of `except`, so that its cause and context stay
+                raise failed  # outside of `except`, which would replace its context
             finally:
                 del failed
         if rows < length and (not rows or epoch.drop_last):
@@ -128,7 +128,7 @@ class LocalIterator:
         return batch
 
     def _layout(self, portion: Portion) -> Layout | None:
-        """The layout of the batch's slots, if it gets some."""
+        """Return the layout of the batch's slots, if it gets some."""
         task = self._epoch.task
         return None if task.finishes or task.stream or not len(portion.keys) else self._epoch.slots.layout
 
@@ -193,7 +193,7 @@ class WorkerIterator:
         self._broken: str | None = None
         self._lock = threading.RLock()
         self._end = weakref.finalize(self, _abandon, pipeline, self._waiting, epoch.run, owns)
-        self._end.atexit = False  # the crew has its own
+        self._end.atexit = False  # the crew has its own finalizer
         epoch.slots.counts.begin()
         self._prefetch(epoch.ahead)
 
@@ -202,7 +202,7 @@ class WorkerIterator:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more batches come, at the end of the epoch or after an error that ends it."""
+        """Whether there are no more batches, at the end of the epoch or after an error that ends it."""
         return self._is_over
 
     def __next__(self) -> Any:
@@ -214,7 +214,7 @@ class WorkerIterator:
         if self._broken is not None:
             raise SampleFailed(
                 f"this iterator has ended before its last batch, with {self._broken}; iter(loader) begins the next "
-                "epoch, and goes on with this one after loader.load_state_dict(loader.state_dict())"
+                "epoch, or continues this one after loader.load_state_dict(loader.state_dict())"
             )
         while not self._is_over:
             self._prefetch(1)
@@ -224,7 +224,7 @@ class WorkerIterator:
                     try:
                         raise problem
                     finally:
-                        del problem  # of its traceback and this frame nothing is to be kept
+                        del problem  # nothing of its traceback and this frame may be kept
                 self._submit(1, may_raise=True)
                 if not self._waiting:
                     self._pipeline.require_open()
@@ -241,7 +241,7 @@ class WorkerIterator:
         raise StopIteration
 
     def _prefetch(self, most: int) -> None:
-        """`_submit`; what the sampler or the reader of a stream raises is raised after the batches before."""
+        """Call `_submit`. An exception of the sampler or of a stream's reader is raised after the batches before it."""
         if self._problem is None:
             try:
                 self._submit(most, may_raise=False)
@@ -249,11 +249,11 @@ class WorkerIterator:
                 self._problem = problem
 
     def _submit(self, most: int, may_raise: bool) -> None:
-        """Give workers up to `most` batches of what is to be loaded ahead.
+        """Give workers up to `most` more batches to load ahead.
 
-        While the samples' layout is not known, that is one batch. Then there are a few more with each batch that is
-        handed out: the program does not wait until the memory of all is allocated. With a bound of memory, it is one
-        batch also while the size of batches without slots is not known.
+        While the samples' layout is not known, only one batch is loaded. After that, their number grows by a few with
+        each batch that is handed out, so that the program does not wait until the memory of all is allocated. With
+        max_bytes, only one batch is loaded also while the size of batches without slots is not known.
 
         Lack of memory raises only if no batch is left to wait for, and the program asks for one (`may_raise`).
         """
@@ -281,7 +281,7 @@ class WorkerIterator:
         try:
             batch = self._pipeline.wait(wanted, epoch.timeout)
         except BaseException as error:
-            # Ctrl-C may have taken a message away; a timeout or a death ends the epoch, too.
+            # Ctrl-C may have lost a message; a timeout or a death also ends the epoch.
             self._fail(error)
             raise
         counts.waited += time.perf_counter() - begun
@@ -294,7 +294,7 @@ class WorkerIterator:
             self._prefetch(1)  # before the batch is collated, which may take long
             return batch.collected(convert, slots)
         found = batch.collected(convert, slots)
-        self._prefetch(1)  # with the room that this batch leaves
+        self._prefetch(1)  # in the room that this batch leaves
         return found
 
     def _stop_submitting(self) -> None:
@@ -309,7 +309,7 @@ class WorkerIterator:
     def _fail(self, error: BaseException) -> None:
         """End the epoch after an error. Workers are ended, since a message may be lost."""
         self._is_over = True
-        self._stop_submitting()  # the process that reads a stream ends, too
+        self._stop_submitting()  # the process that reads a stream ends as well
         self._broken = f"{type_name(error)}: {error}" if str(error) else type_name(error)
         self._end.detach()
         self._waiting.clear()

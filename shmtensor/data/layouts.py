@@ -1,7 +1,7 @@
-"""The layout of samples: the tree of a sample, and shape and type of each of its arrays.
+"""The layout of samples: the tree of a sample, and the shape and type of each of its arrays.
 
-It says which tensors a batch of such samples consists of, writes samples into the rows of these, and makes the tree of
-the batch: what `default_collate` would give.
+It defines the tensors of a batch of such samples, writes samples into their rows, and builds the tree of the batch, as
+`default_collate` would.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Write: TypeAlias = Callable[[Arrays, int, Any], bool]
 NUMBERS: Final = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_)}
 """Types of Python's numbers in a batch."""
 MOST_LEAVES: Final = 128
-"""A sample of more arrays has no slots: allocating and sending that many tensors takes longer than to pickle them."""
+"""A sample with more arrays has no slots: allocating and sending that many tensors takes longer than pickling them."""
 
 _ndarray = np.ndarray
 
@@ -93,7 +93,7 @@ class _Other:
 
 
 class _Items:
-    """A tuple, list or namedtuple of a certain length."""
+    """A tuple, list or namedtuple of fixed length."""
 
     def __init__(self, kind: Any, parts: list[_Node]) -> None:
         self.kind: Any = kind
@@ -134,7 +134,7 @@ class _Items:
 
 
 class _Mapping:
-    """A dict or OrderedDict of certain keys."""
+    """A dict or OrderedDict with fixed keys."""
 
     def __init__(self, kind: Any, parts: dict[Any, _Node]) -> None:
         self.kind: Any = kind
@@ -201,14 +201,14 @@ class _Maker:
 
 
 class Layout:
-    """The tree of samples with shape and type of each array. `layout_of` makes it; it pickles small.
+    """The tree of samples with the shape and type of each array, made by `layout_of`. Its pickle is small.
 
     Its *leaves* are the numbers and arrays, in the order of the tree; a batch has a tensor, a *slot*, for each. Strings
-    and other objects, its *others*, have none: `rest` gives those of a sample, and `batch` takes those of all samples.
+    and other objects, its *others*, have no slot: `rest` returns those of a sample, `batch` takes those of all samples.
 
     Attributes:
-        shapes, dtypes: of each leaf of a sample.
-        others: how many leaves have no slot.
+        shapes, dtypes: shape and dtype of each leaf of a sample.
+        others: number of leaves without a slot.
         nbytes: bytes of a sample in the slots.
         write: `write(arrays, row, sample)` writes a sample into a row of the slots' arrays. It returns False if the
             sample does not fit: another tree, type or shape, or an integer beyond 64 bits; part of the row is then
@@ -231,7 +231,7 @@ class Layout:
         self.write = root.writer()
 
     def empty(self, n: int, shared: bool = True) -> list[Tensor]:
-        """The slots of a batch of n samples: for each leaf a tensor of shape (n, *shape), of arbitrary content.
+        """Return the slots of a batch of n samples: for each leaf a tensor of shape (n, *shape), of arbitrary content.
 
         Blocks and raises as `shmtensor.empty`.
         """
@@ -242,21 +242,21 @@ class Layout:
 
     @staticmethod
     def arrays(slots: Sequence[Tensor]) -> list[NDArray[Any]]:
-        """The arrays of slots, which `write` and `row` take. They keep the memory alive. Does not block."""
+        """Return the arrays of slots, for `write` and `row`. They keep the memory alive. Does not block."""
         return [slot._live() for slot in slots]
 
     def row(self, arrays: Arrays, row: int, others: Sequence[Any] = ()) -> Any:
-        """A row as a tree of arrays, in which a sample can be computed in place. Does not block.
+        """Return a row as a tree of arrays, in which a sample can be computed in place. Does not block.
 
         Args:
-            arrays: of the slots.
-            row: which one.
-            others: what stands in place of each leaf without a slot (default None).
+            arrays: the arrays of the slots.
+            row: index of the row.
+            others: values in place of the leaves without a slot (default None).
         """
         return self._root.tree([array[row, ...] for array in arrays], others or [None] * self.others, False)
 
     def sample(self, arrays: Arrays, row: int, others: Sequence[Any] = ()) -> Any:
-        """A sample that `write` has taken, from its row: `row`, but with Python's numbers again. Does not block."""
+        """Return the sample that `write` wrote into a row: as `row`, but with Python's numbers. Does not block."""
         leaves = [
             array[row].item() if number else array[row, ...]
             for array, number in zip(arrays, self._numbers, strict=True)
@@ -264,7 +264,7 @@ class Layout:
         return self._root.tree(leaves, others or [None] * self.others, False)
 
     def rows(self, arrays: Arrays, places: NDArray[np.int64]) -> Iterator[Any]:
-        """Rows as trees of arrays of their own, with numbers of NumPy where these have no axes. Does not block."""
+        """Yield rows as trees of new arrays, with NumPy's numbers in place of arrays without axes. Does not block."""
         columns = [array[places] for array in arrays]
         if isinstance(self._root, _Leaf):
             return iter(columns[0])
@@ -272,7 +272,7 @@ class Layout:
         return (self._root.tree(leaves, nothing, False) for leaves in zip(*columns, strict=True))
 
     def rest(self, sample: Any) -> list[Any]:
-        """The leaves without a slot of a sample that `write` has taken. Does not block."""
+        """Return the leaves without a slot of a sample that `write` has written. Does not block."""
         found: list[Any] = []
         if self.others:
             self._root.rest(sample, found)
@@ -281,12 +281,12 @@ class Layout:
     def batch(
         self, leaves: Sequence[Any], rests: Sequence[Sequence[Any]] = (), collate_fn_map: CollateMap | None = None
     ) -> Any:
-        """The tree of a batch, as `default_collate` would give it. Does not block.
+        """Return the tree of a batch, as `default_collate` would. Does not block.
 
         Args:
-            leaves: what stands for each leaf: the slots, or other tensors or arrays of them.
-            rests: what `rest` gave for each sample; needed if there are others.
-            collate_fn_map: how others are collated; default: as by `default_collate`.
+            leaves: a value for each leaf: the slots, or tensors or arrays made of them.
+            rests: the result of `rest` for each sample; needed if there are others.
+            collate_fn_map: functions that collate the others; default: those of `default_collate`.
 
         Raises:
             DTypeError: objects that cannot be collated.
@@ -303,12 +303,12 @@ class Layout:
 
 
 def layout_of(sample: Any) -> Layout:
-    """The layout of samples such as this one. Does not block.
+    """Return the layout of samples such as this one. Does not block.
 
-    Leaves are Python's numbers (float64, int64, bool in a batch), NumPy's numbers and arrays, tensors, and torch's
-    tensors where NumPy can have them; gradients are not recorded of what is written. The tree is of dicts,
-    OrderedDicts, lists, tuples and namedtuples; any other mapping or sequence is one leaf without a slot. So is a
-    whole sample of more than 128 leaves.
+    Leaves are Python's numbers (float64, int64, bool in a batch), NumPy's numbers and arrays, tensors, and those of
+    torch's tensors that NumPy can represent; writing them records no gradients. The tree consists of dicts,
+    OrderedDicts, lists, tuples and namedtuples; any other mapping or sequence is one leaf without a slot. So is a whole
+    sample of more than 128 leaves.
     """
     maker = _Maker()
     root = maker.node(sample)

@@ -1,4 +1,4 @@
-"""DataLoader: torch's arguments and meanings, with batches in shared memory that several workers fill together."""
+"""DataLoader: torch's arguments and semantics, with batches in shared memory that several workers fill together."""
 
 from __future__ import annotations
 
@@ -51,36 +51,36 @@ _TOOLS: Final = ("_context", "_convert", "_iterator", "_slots", "_reader_slots",
 class DataLoader(Generic[T_co]):
     """Batches of a dataset, loaded ahead by worker processes. See docs/data.md.
 
-    Arguments up to `in_order` are torch's. Workers write samples straight into shared memory, and several fill one
+    Arguments up to `in_order` are torch's. Workers write samples directly into shared memory, and several fill one
     batch. A batch's memory is reused only when nothing refers to it any more, so batches can be kept.
 
     Args:
-        dataset: map-style (`__getitem__`, `__len__`; also `__getitems__(keys)` for many samples at once, and
-            `fill(key, out)`, which writes a sample into the tree of arrays `out`) or iterable (`__iter__`; also
+        dataset: map-style (`__getitem__`, `__len__`; optionally `__getitems__(keys)` for many samples at once, and
+            `fill(key, out)`, which writes a sample into the tree of arrays `out`) or iterable (`__iter__`; optionally
             `load(item)`, which workers call with each raw item). An iterable is read by one process.
         batch_size: samples of a batch; None: no batches, single samples.
-        shuffle: whether the order is random, another one in each epoch.
-        sampler: gives the keys in order.
-        batch_sampler: gives lists of keys, one for each batch.
-        num_workers: processes that load; 0: the program's own.
-        collate_fn: makes a batch of a list of samples, in the worker; default `default_collate`'s result.
-        pin_memory: batches are in pinned memory, from which a GPU copies fast and without waiting: workers write
-            straight into it. Without a GPU there is a warning, and no effect.
-        drop_last: whether a last batch of fewer samples is left out.
+        shuffle: whether the order is random, different in each epoch.
+        sampler: yields the keys in order.
+        batch_sampler: yields lists of keys, one for each batch.
+        num_workers: number of processes that load; 0: load in the program's own process.
+        collate_fn: returns the batch of a list of samples, called in the worker; default: `default_collate`'s result.
+        pin_memory: put batches into pinned memory, from which a GPU copies fast and asynchronously: workers write
+            directly into it. Without a GPU it has no effect, with a warning.
+        drop_last: drop a last batch of fewer samples.
         timeout: seconds to wait for a batch; 0: no bound.
         worker_init_fn: called with the worker's number at its start.
-        multiprocessing_context: a start method, or a context that has one; default the program's.
-        generator: what the seed is drawn from; default `shmtensor.default_generator`.
+        multiprocessing_context: a start method, or a context that has one; default: the program's.
+        generator: generator from which the seed is drawn; default `shmtensor.default_generator`.
         prefetch_factor: batches loaded ahead for each worker; default 2.
-        persistent_workers: whether workers stay for further epochs.
+        persistent_workers: keep the workers for further epochs.
         pin_memory_device: "cuda", or "" for the same.
-        in_order: whether batches come in order; else as they are complete.
-        output: what tensors of a batch are: "shmtensor" (the default), "numpy", "torch" or "jax". Nothing is copied.
-        threads: that load samples in each worker, for decoders that release the GIL.
-        max_bytes: bound of the memory of batches that are loaded or still held: their tensors and arrays in mappings
+        in_order: return batches in order; else as they are complete.
+        output: type of a batch's tensors: "shmtensor" (the default), "numpy", "torch" or "jax". Nothing is copied.
+        threads: number of threads that load samples in each worker, for decoders that release the GIL.
+        max_bytes: maximum bytes of batches that are being loaded or still held: their tensors and arrays in mappings
             and sequences. Other objects, and torch's tensors in private memory, are not counted. A batch without slots,
-            as of collate_fn, is loaded if there is room for the largest of these so far.
-        seed: of the order and of samples' random numbers; default: drawn once.
+            as made by collate_fn, is loaded if there is room for the largest of these so far.
+        seed: seed of the order and of samples' random numbers; default: drawn once.
         reseed: libraries that are seeded before each sample: "python", "numpy", "shmtensor", "torch".
         on_worker_death: "raise", or "restart": another worker takes over, and no sample is lost or repeated.
 
@@ -144,17 +144,17 @@ class DataLoader(Generic[T_co]):
         self._set_tools()
 
     def _set_tools(self) -> None:
-        """Make what is not pickled."""
+        """Create the attributes that are not pickled."""
         self._context = _context(self.multiprocessing_context, self.num_workers)
         self._convert = converter(self.output)
         self._iterator: Callable[[], Any] = _nothing
         self._slots = Slots(self.max_bytes, pinning_for(self.pin_memory, self.pin_memory_device, self.output))
         self._reader_slots = Slots(None)
         self._pipelines: dict[str, Pipeline] = {}
-        self._lock = threading.RLock()  # of `iter()`
+        self._lock = threading.RLock()  # held in `iter()`
 
     def __getstate__(self) -> dict[str, Any]:
-        """The arguments, and where it is, without iterators, workers and statistics."""
+        """Return the arguments and the position, without iterators, workers and statistics."""
         state = self.__dict__.copy()
         for name in _TOOLS:
             del state[name]
@@ -229,17 +229,17 @@ class DataLoader(Generic[T_co]):
 
     @property
     def seed(self) -> int:
-        """The seed of the order and of samples' random numbers."""
+        """The seed of the order and of the samples' random numbers."""
         if self._seed is None:
             self._seed = draw_seed(self.generator)
         return self._seed
 
     def set_epoch(self, epoch: int) -> None:
-        """Set which epoch the next `iter()` begins; it is counted from 0 otherwise. Does not block.
+        """Set the epoch that the next `iter()` begins; by default epochs are counted from 0. Does not block.
 
-        Reaches workers, and the sampler, also the program's own, of which it calls `set_epoch`. After
-        `load_state_dict`, the epoch of the state goes on at its place. Any other one begins at its first batch, with a
-        warning.
+        The epoch is passed to the workers, and to the sampler by `set_epoch`, also to one of the program. After
+        `load_state_dict`, the epoch of the state continues at its position. Any other epoch begins at its first batch,
+        with a warning.
         """
         epoch = require_integer("epoch", epoch)
         resumed = self._resumed
@@ -248,8 +248,8 @@ class DataLoader(Generic[T_co]):
             return
         if resumed is not None and resumed.samples:
             warnings.warn(
-                f"set_epoch({epoch}) drops the place of the state that was loaded, after {resumed.samples} samples of "
-                f"epoch {resumed.epoch}; let the program go on with that epoch: set_epoch({resumed.epoch})",
+                f"set_epoch({epoch}) drops the position of the loaded state, after {resumed.samples} samples of "
+                f"epoch {resumed.epoch}; to continue there, call set_epoch({resumed.epoch})",
                 stacklevel=2,
             )
         self._epoch, self._is_epoch_set, self._resumed = epoch, True, None
@@ -257,7 +257,7 @@ class DataLoader(Generic[T_co]):
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch, batches and samples that were handed out, sampler's state and kind of order. Does not block.
 
-        What was loaded ahead does not count. It can be loaded by a loader with another number of workers.
+        Batches that were loaded ahead do not count. A loader with another number of workers can load the state.
         """
         order = self._order_facts()
         if self._resumed is not None:
@@ -277,7 +277,7 @@ class DataLoader(Generic[T_co]):
         return order_facts(self.batch_sampler, size if isinstance(size, int) else None)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next `iter()` go on where `state_dict` was called. Samplers get their state now. Does not block.
+        """Let the next `iter()` continue where `state_dict` was called. Samplers get their state now. Does not block.
 
         The seed of the state is used. At the start of an epoch, the loader may have another order or batch size.
 
@@ -302,7 +302,7 @@ class DataLoader(Generic[T_co]):
         self._seed, self._resumed, self._is_epoch_set = seed, progress, False
 
     def _check_place(self, progress: Progress) -> None:
-        """Raise InvalidArgument if an epoch has no such place; warn if its order may be another one."""
+        """Raise InvalidArgument if an epoch has no such position; warn if its order may differ."""
         done = max((progress.batches, *(ordinal + 1 for ordinal in progress.beyond)))
         try:
             length = done if self.is_iterable else len(self)  # the length of a stream is a guess
@@ -310,7 +310,7 @@ class DataLoader(Generic[T_co]):
             length = done
         if done > length:
             raise InvalidArgument(
-                f"the state is after batch {done} of an epoch, and this loader has {length}; "
+                f"the state is after batch {done} of an epoch, and this loader has {length} batches; "
                 "load it into a loader of the same dataset and batch_size"
             )
         self._check_sizes(progress, length)
@@ -321,12 +321,12 @@ class DataLoader(Generic[T_co]):
         if progress.sampler is None and not isinstance(below, Sequence | SequentialSampler | np.ndarray):
             warnings.warn(
                 f"{type_name(below)} has no state_dict() and load_state_dict(): batches that were handed out before "
-                "are skipped by number, so the rest is right only if it gives the same order again",
+                "are skipped by number, so the rest is correct only if it repeats the same order",
                 stacklevel=3,
             )
 
     def _check_sizes(self, progress: Progress, length: int) -> None:
-        """Raise InvalidArgument if the batches that were handed out were not of this loader's size."""
+        """Raise InvalidArgument if the batches that were handed out did not have this loader's size."""
         size = self.batch_size if self._batched else 1
         batches = progress.batches + len(progress.beyond)
         if size is None or not batches:  # the program's own batches may have any size
@@ -337,32 +337,33 @@ class DataLoader(Generic[T_co]):
         if not least <= progress.samples <= batches * size:
             raise InvalidArgument(
                 f"the state has {progress.samples} samples in {batches} batches, and this loader makes batches of "
-                f"{size}; go on with the batch_size of the loader that it comes from"
+                f"{size}; use the batch_size of the loader that made the state"
             )
 
     def stats(self) -> LoaderStats:
-        """Statistics, a snapshot. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         return self._slots.counts.snapshot()
 
     def tune(self, max_bytes: int | None = None, max_workers: int | None = None, seconds: float = 1.0) -> Tuning:
-        """Try numbers of workers and of batches loaded ahead on the dataset. Blocks; does not change this loader.
+        """Measure settings of num_workers and prefetch_factor on the dataset. Blocks; does not change this loader.
 
-        Workers are added as long as this makes loading faster. A sampler of the program is iterated by each trial.
+        Workers are added as long as this makes loading faster. Each trial iterates the sampler, also one of the
+        program.
 
         Args:
-            max_bytes: bound of the memory of batches; default that of this loader.
-            max_workers: at most so many; default: as many as this process has processors.
-            seconds: for each setting.
+            max_bytes: maximum bytes of batches; default: that of this loader.
+            max_workers: maximum number of workers; default: the number of processors of this process.
+            seconds: seconds for each setting.
 
         Returns:
-            What was tried; `print` shows a table, and `arguments` are those of the best for a DataLoader.
+            The trials; `print` shows a table, and `arguments` has the best arguments for a DataLoader.
 
         Raises as loading does.
         """
         return tuned(self._like, self.max_bytes if max_bytes is None else max_bytes, max_workers, seconds)
 
     def _like(self, num_workers: int, prefetch_factor: int | None, max_bytes: int | None) -> DataLoader[T_co]:
-        """A loader like this one, except for some arguments."""
+        """Return a loader like this one, except for some arguments."""
         own = self._own_sampler is not None or isinstance(self.sampler, SequentialSampler)
         with_batches = self._batched and self.batch_size is None
         return DataLoader(
@@ -381,29 +382,29 @@ class DataLoader(Generic[T_co]):
     def prefetch_to(self, device: Any = "cuda") -> Iterator[T_co]:
         """Begin an epoch whose batches are on a GPU: the next one is copied while the program computes with the last.
 
-        Tensors, ours or torch's, are copied on a stream of their own. A batch is safe to use on the stream that is
-        current where it is handed out. Copies overlap with computing if the loader has pin_memory=True. `state_dict()`
-        counts the batch that is being copied as handed out.
+        Tensors, ours or torch's, are copied on a separate stream. A batch is safe to use on the stream that is current
+        when it is handed out. Copies overlap with computation if the loader has pin_memory=True. `state_dict()` counts
+        the batch that is being copied as handed out.
 
         Args:
             device: "cuda", or "cuda:1" and so on.
 
         Raises:
             DeviceUnavailable: no GPU can be used; the message says why.
-            InvalidArgument: there is no such GPU; the loader's output is arrays, "numpy" or "jax".
+            InvalidArgument: there is no such GPU, or the loader's output is "numpy" or "jax".
         """
         if self.output not in ("shmtensor", "torch"):
             raise InvalidArgument(
-                f"prefetch_to copies tensors, and this loader gives output={self.output!r}; use 'shmtensor' or 'torch'"
+                f"prefetch_to copies tensors, and this loader has output={self.output!r}; use 'shmtensor' or 'torch'"
             )
         return Prefetched(self, device)
 
     def progress(self, file: TextIO | None = None, seconds: float = 0.5) -> Iterator[T_co]:
-        """The batches of an epoch, with a status line that is updated: `for batch in loader.progress()`.
+        """Yield the batches of an epoch and update a status line: `for batch in loader.progress()`.
 
         Args:
-            file: where the line goes; default standard error.
-            seconds: between two lines.
+            file: where the line is written; default: standard error.
+            seconds: interval between two updates.
         """
         out = sys.stderr if file is None else file
         try:
@@ -422,7 +423,7 @@ class DataLoader(Generic[T_co]):
         out.write(f"\r\x1b[Kepoch {self._progress.epoch}, {number} batches: {self.stats()}\n")
 
     def __len__(self) -> int:
-        """How many batches an epoch has. Raises TypeError: the dataset has no length."""
+        """The number of batches of an epoch. Raises TypeError: the dataset has no length."""
         if not self.is_iterable:
             return len(self.batch_sampler if self._batched else self.sampler)
         length, size = len(self.dataset), self.batch_size or 1
@@ -452,9 +453,9 @@ class DataLoader(Generic[T_co]):
         return iterator  # type: ignore[no-any-return]
 
     def _begin_order(self, progress: Progress) -> None:
-        """Tell the samplers which epoch it is, and note what they need to begin it again.
+        """Pass the epoch to the samplers, and record the state that they need to begin it again.
 
-        Samplers of the program count or are told by it, unless it has told this loader.
+        Samplers of the program count epochs, or the program sets them, unless it has called this loader's `set_epoch`.
         """
         if self._own_sampler is not None:
             self._own_sampler.seed = self.seed
@@ -474,7 +475,7 @@ class DataLoader(Generic[T_co]):
         return portions(batches, set(progress.beyond), progress.batches)
 
     def _read(self, progress: Progress) -> Iterator[Portion]:
-        """Batches of raw items, read by a process of its own."""
+        """Yield batches of raw items, read by a separate process."""
         wanted = self._portions(progress)
         source = stream_portions(self.batch_size or 1, set(progress.beyond), progress.batches)
         task = self._task(list, progress.epoch, stream=True, loads=False)
@@ -512,7 +513,7 @@ class DataLoader(Generic[T_co]):
 
 
 class _RawItems:
-    """Batches of raw items that a reader gives. It goes on after an error of the reader, as far as this does."""
+    """Batches of raw items from a reader. It continues after an error of the reader, if the reader does."""
 
     def __init__(self, wanted: Iterator[Portion], reader: Iterator[Any], drop_last: bool) -> None:
         self._wanted, self._reader, self._drop_last = wanted, reader, drop_last
@@ -536,7 +537,7 @@ def _is_iterable(dataset: Any) -> bool:
 
 
 def _nothing() -> None:
-    """Stands for a weak reference to an iterator, where there is none."""
+    """In place of a weak reference to an iterator, if there is none."""
 
 
 def _prefetch(value: int | None, workers: int) -> int:

@@ -1,4 +1,4 @@
-"""What a batch is made of for the program: our tensors, or arrays and tensors of other libraries over their memory."""
+"""Conversion of batches for the program: to our tensors, or other libraries' arrays and tensors over their memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .leaves import PLAIN, torch_tensor
 from .state import listed
 
 _SCALARS: Final = (str, bytes, bytearray, memoryview, range, array)
-"""Sequences without tensors, however long."""
+"""Sequences without tensors, which are not searched."""
 OUTPUTS: Final = ("shmtensor", "numpy", "torch", "jax")
 
 
@@ -36,13 +36,13 @@ def _numpy(tensor: Tensor) -> Any:
 
 
 def converter(output: str) -> Callable[[Tensor], Any]:
-    """The function that converts tensors of batches for the program, without a copy and without gradients.
+    """Return the function that converts tensors of batches for the program, without a copy and without gradients.
 
     Args:
         output: "shmtensor", "numpy", "torch" or "jax".
 
     Raises:
-        InvalidArgument: another output.
+        InvalidArgument: an unknown output.
         MissingExtra: the library is not installed.
     """
     if output not in OUTPUTS:
@@ -64,9 +64,9 @@ def converter(output: str) -> Callable[[Tensor], Any]:
 
 
 def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
-    """The tree with each tensor converted, in mappings and sequences of any type; parts without tensors are kept.
+    """Return the tree with each tensor converted, in mappings and sequences of any type; keep parts without tensors.
 
-    torch's tensors are converted by `convert.theirs`, if it has that.
+    torch's tensors are converted by `convert.theirs`, if it exists.
     """
     if type(tree) in PLAIN:
         return tree
@@ -91,7 +91,7 @@ def converted(tree: Any, convert: Callable[[Tensor], Any]) -> Any:
 
 
 def arrays_in(tree: Any) -> list[NDArray[Any]]:
-    """The arrays of a tree in mappings and sequences of any type: of tensors, NumPy's, and torch's where we can."""
+    """Return the arrays in a tree of mappings and sequences of any type: of tensors, NumPy's, torch's if possible."""
     found: list[NDArray[Any]] = []
     _collect(tree, found)
     return found
@@ -117,18 +117,18 @@ def _collect(tree: Any, found: list[NDArray[Any]]) -> None:
 
 @contextmanager
 def bounded(keys: Any) -> Iterator[None]:
-    """Convert a RecursionError in a `with` statement to InvalidArgument, with the keys of the batch."""
+    """Convert a RecursionError in a `with` statement to InvalidArgument with the keys of the batch."""
     try:
         yield
     except RecursionError:
         found = listed(keys)
         names = ", ".join(map(repr, found[:8])) + (", ..." if len(found) > 8 else "")
         raise InvalidArgument(
-            f"the batch of indices {names} contains itself, or is nested too deeply; samples, and what collate_fn "
-            "returns, must be trees of a moderate depth"
+            f"the batch of indices {names} contains itself, or is nested too deeply; samples, and the result of "
+            "collate_fn, must be trees of moderate depth"
         ) from None
 
 
 def detached(tree: Any) -> Any:
-    """The tree with its tensors detached: without recorded gradients."""
+    """Return the tree with its tensors detached: without recorded gradients."""
     return converted(tree, _plain)

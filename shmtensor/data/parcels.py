@@ -1,7 +1,7 @@
-"""Values between a program and its workers: arrays go as tensors, and what cannot be read again is an error of its own.
+"""Values between a program and its workers: arrays are sent as tensors, and a value that cannot be read is an error.
 
-A message that cannot be unpickled is lost as a whole, with what else it says. So a value that may fail to be is sent in
-a `Parcel`, whose reading gives either the value or the exception.
+A message that cannot be unpickled is lost as a whole. So a value whose unpickling may fail is sent in a `Parcel`, which
+arrives as either the value or the exception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Opened(NamedTuple):
 
 
 class Parcel:
-    """A value that arrives as `Opened`, also if it cannot be unpickled there."""
+    """A value that arrives as `Opened`, even if it cannot be unpickled there."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -38,12 +38,12 @@ class Parcel:
 def _opened(data: Any, buffers: list[Any]) -> Opened:
     try:
         return Opened(load(data, buffers), None)
-    except (Exception, SystemExit) as error:  # a module may call sys.exit() as it is imported
+    except (Exception, SystemExit) as error:  # a module may call sys.exit() when it is imported
         return Opened(None, failure_of(error))
 
 
 def sendable(value: Any) -> Any:
-    """A result as it is sent: arrays and tensors as tensors without gradients, in a Parcel if reading it may fail.
+    """Return the sent form of a result: arrays and tensors as detached tensors, in a Parcel if reading may fail.
 
     Arrays of strings and objects, numbers and other objects stay as they are. Does not block.
     """
@@ -55,7 +55,7 @@ def sendable(value: Any) -> Any:
 
 
 def received(value: Any) -> Opened:
-    """What was sent, opened."""
+    """Return a received value, opened."""
     return value if type(value) is Opened else Opened(value, None)
 
 
@@ -81,7 +81,7 @@ def _with_tensors(value: Any, doubts: list[Any]) -> Any:
 def flattened(tree: Any, leaf: Callable[[Any], Any], found: list[Any]) -> Any:
     """Append `leaf` of each leaf of a tree to `found`, in the order of a Layout's leaves. Returns the tree's structure.
 
-    The structure can be compared with that of other trees. Trees are of dicts, lists, tuples and namedtuples.
+    The structure can be compared with that of other trees. Trees consist of dicts, lists, tuples and namedtuples.
     """
     kind = type(tree)
     if kind is dict:

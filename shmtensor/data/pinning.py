@@ -17,24 +17,24 @@ from ..errors import InvalidArgument, ShmTensorError
 
 
 class Pinning:
-    """The pinned blocks of one loader, used again and again. It can be called as a conversion of batches: into these.
+    """The pinned blocks of one loader, which are reused. A call copies a tensor into one, as a conversion of batches.
 
-    A batch's block is used again after its last tensor or array, here and in other processes, and after the copies that
-    read it (`gpu.registered`).
+    A batch's block is reused once its last tensor or array, here and in other processes, is gone, and the copies that
+    read it have ended (`gpu.registered`).
     """
 
     def __init__(self) -> None:
         self._pool = load("gpu.registered").PinnedPool()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
-        """A tensor of arbitrary content in pinned shared memory. Raises as `shmtensor.empty(..., shared=True)`."""
+        """Return an uninitialised tensor in pinned shared memory. Raises as `shmtensor.empty(..., shared=True)`."""
         size = dtype.itemsize
         for n in shape:
             size *= n
         return _tensor(self._pool.allocate(size).array(dtype, shape), None, SETTLED)
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """The tensor, or a copy of it in pinned memory. Raises as `empty`."""
+        """Return the tensor if it is pinned, else a copy of it in pinned memory. Raises as `empty`."""
         if not tensor.numel() or tensor.storage().is_pinned():
             return tensor
         array = tensor._live()
@@ -43,7 +43,7 @@ class Pinning:
         return copy
 
     def theirs(self, tensor: Any) -> Any:
-        """A torch tensor of the CPU in pinned memory; others as they are."""
+        """Return a torch tensor of the CPU in pinned memory; others unchanged."""
         _have_torch_ask_the_driver()
         with suppress(ShmTensorError, BufferError, RuntimeError, TypeError):  # sparse, of another device, ...
             ours = from_torch(tensor.detach())
@@ -54,14 +54,14 @@ class Pinning:
 
 
 def _have_torch_ask_the_driver() -> None:
-    """Before it has initialised CUDA, no memory `is_pinned()` for torch, and `pin_memory()` copies."""
+    """Initialise CUDA in torch: before that, no memory `is_pinned()` for torch, and `pin_memory()` copies."""
     cuda = importlib.import_module("torch.cuda")
     if cuda.is_available():
         cuda.init()
 
 
 def pinning_for(pin_memory: bool, device: str, output: str) -> Pinning | None:
-    """The pinned memory of a loader; None: it is not asked for, or there is no GPU, of which there is a warning.
+    """Return the pinned memory of a loader; None: it is not requested, or there is no GPU (with a warning).
 
     Raises:
         InvalidArgument: `device` is not a GPU.

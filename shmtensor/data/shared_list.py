@@ -1,6 +1,6 @@
-"""SharedList: a list whose objects lie serialised in shared memory.
+"""SharedList: a list whose objects are serialised in shared memory.
 
-A list of Python objects grows in each forked worker that reads it, because counts of references are written to, and is
+A list of Python objects grows in each forked worker that reads it, because reading writes reference counts, and it is
 copied into each spawned one. A SharedList is one block: reading it writes nothing, and it is sent as a handle.
 """
 
@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 _NUMBERS: Final[dict[type, str]] = {int: "q", float: "d", bool: "B"}
 _PIECE: Final = 1 << 24
-"""Bytes that are collected before a new buffer is begun; the buffers are freed one by one."""
+"""Bytes that are collected before a new buffer is started; the buffers are freed one by one."""
 
 
 def _text(data: memoryview) -> str:
@@ -44,14 +44,14 @@ _READ: Final[dict[str, Callable[[memoryview], Any]]] = {"str": _text, "bytes": b
 class SharedList(Sequence[T_co], Generic[T_co]):
     """An immutable list in shared memory. `shared[i]` makes a new object; slices are SharedLists over the same memory.
 
-    A list of int (of 64 bits), of float or of bool is an array; of str or of bytes, their bytes one after the other;
-    any other list has a pickle of each object.
+    A list of int (of 64 bits), float or bool is stored as an array; a list of str or bytes as their concatenated bytes;
+    any other list as a pickle of each object.
 
     Args:
         objects: an iterable of objects, which is read once.
 
     Raises:
-        DTypeError: an object that cannot be pickled; it says which.
+        DTypeError: an object cannot be pickled; the message names it.
         OutOfMemory, ManagerError: as `shmtensor.empty(shared=True)`.
     """
 
@@ -83,7 +83,7 @@ class SharedList(Sequence[T_co], Generic[T_co]):
     @overload
     def __getitem__(self, index: slice) -> SharedList[T_co]: ...
     def __getitem__(self, index: Any) -> Any:
-        """The object at an index, or a SharedList of a slice. Does not block.
+        """Return the object at an index, or a SharedList of a slice. Does not block.
 
         Raises:
             IndexOutOfRange: no such object.
@@ -155,7 +155,7 @@ def _index(value: Any) -> int:
 
 
 def _store(values: Sequence[Any]) -> tuple[str, Tensor]:
-    """The form of a list, and its bytes in shared memory."""
+    """Return the form of a list, and its bytes in shared memory."""
     kinds = set(map(type, values))
     kind = kinds.pop() if len(kinds) == 1 else object
     if kind in _NUMBERS:
@@ -171,7 +171,7 @@ def _store(values: Sequence[Any]) -> tuple[str, Tensor]:
 
 
 def _store_bytes(values: Sequence[Any], write: Callable[[Any], bytes]) -> Tensor:
-    """The number of objects, the offset of each and the end (int64), and their bytes."""
+    """Return a tensor of the number of objects, the offset of each and the end (int64), and their bytes."""
     header = np.zeros(len(values) + 2, np.int64)
     header[0] = len(values)
     pieces, total = [bytearray()], 0
@@ -183,7 +183,7 @@ def _store_bytes(values: Sequence[Any], write: Callable[[Any], bytes]) -> Tensor
         except Exception as error:
             raise DTypeError(
                 f"object {place}, a {type_name(value)}, cannot be pickled: {error}; "
-                "leave it out, or convert it to what pickle takes"
+                "leave it out, or convert it to a type that pickle supports"
             ) from error
         if len(pieces[-1]) + len(data) > _PIECE and pieces[-1]:
             pieces.append(bytearray())

@@ -1,7 +1,7 @@
 """Arguments for workers that are not forked: large arrays are copied once for all of them.
 
-A forked worker has the memory of its parent, and pages are copied as somebody writes. Others get the same: each array
-is in shared memory once, and is private memory of each worker, whose pages are copied on write.
+A forked worker has the memory of its parent, and pages are copied on write. Other workers get the same: each array is
+in shared memory once, and each worker maps it as private memory, whose pages are copied on write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import OutOfMemory
 __all__ = ["Shipment"]
 
 _LARGE: Final = 1 << 16
-"""Bytes of an array from which on it is worth a block of its own."""
+"""An array of at least this many bytes gets its own block."""
 
 
 class Shipment:
@@ -34,7 +34,7 @@ class Shipment:
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        self._frozen: dict[int, tuple[NDArray[Any], Tensor]] = {}  # by the id of the array, which is kept with it
+        self._frozen: dict[int, tuple[NDArray[Any], Tensor]] = {}  # by the id of the array, which is stored with it
 
     def __reduce__(self) -> tuple[Any, ...]:
         file = io.BytesIO()
@@ -44,7 +44,7 @@ class Shipment:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out what multiprocessing's pickler has reducers for, tensors among them: it is sent beside the pickle."""
+    """Leaves out objects for which multiprocessing's pickler has reducers, such as tensors; they are sent apart."""
 
     def __init__(self, file: io.BytesIO, frozen: dict[int, tuple[NDArray[Any], Tensor]]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -53,7 +53,7 @@ class _Pickler(pickle.Pickler):
         self._special = frozenset(ForkingPickler._extra_reducers)  # type: ignore[attr-defined]
 
     def reducer_override(self, value: Any) -> Any:
-        """How arrays, and what is left out, are pickled."""
+        """Pickle arrays, and objects that are left out."""
         kind = type(value)
         if kind is np.ndarray:
             return self._array(value)

@@ -1,9 +1,9 @@
-"""The worker's side of simulations: the objects of one worker, and where their results go.
+"""The worker's side of simulations: the objects of one worker, and the delivery of their results.
 
-`words` are shared int64: how many results there have ever been (FINISHED), the number at which the program wants to be
-woken (WANTED), and a state for each simulation. Only the program sets a state to IDLE or SENT, and only the worker
-that the simulation lives in changes it from SENT to RUNNING and then to a result: the time at which it came, above 0,
-with its form in the two lowest bits.
+`words` are shared int64: the total number of results (FINISHED), the number at which the program wants to be woken
+(WANTED), and a state for each simulation. Only the program sets a state to IDLE or SENT, and only the simulation's
+worker changes it from SENT to RUNNING and then to a result: the time of the result, above 0, with its form in the two
+lowest bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .parcels import Opened, sendable
 from .randoms import begin_sample, end_samples
 
 FINISHED, WANTED, STATES = 0, 1, 2
-"""Places in the words."""
+"""Indices in the words."""
 IDLE, SENT, RUNNING = 0, -1, -2
 """States without a result."""
 IN_ROW, IN_MESSAGE, NOTHING, FAILED = range(4)
@@ -38,7 +38,7 @@ _now = time.monotonic_ns
 
 
 class _Unmade:
-    """Stands for a simulation that the factory could not make: each call fails."""
+    """Replaces a simulation that the factory could not create: each call fails."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -75,7 +75,7 @@ class Group:
         self._objects.clear()
 
     def obey(self, kind: str, *content: Any) -> None:
-        """Do what a message says."""
+        """Carry out a message."""
         if kind == "call":
             self._call(*content)
         elif kind == "slots":
@@ -106,7 +106,7 @@ class Group:
                 self._results.put(("group", self._number, "ready"))
 
     def _run(self, place: int, method: str, arguments: tuple[Any, ...], unread: Failure | None, slots: Any) -> int:
-        """Call a simulation, and put its result where it belongs. Returns the result's form."""
+        """Call a simulation, and deliver its result. Returns the result's form."""
         thing = self._objects[place]
         failure = thing.failure if type(thing) is _Unmade else unread
         if failure is not None:

@@ -1,4 +1,4 @@
-"""Where an epoch is: its batches in order, which of them the program has, and the state to go on from later."""
+"""The position in an epoch: its batches in order, those that the program has, and the state to continue from."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Portion(NamedTuple):
     """The keys of one batch.
 
     Attributes:
-        ordinal: how many batches of the epoch come before it.
-        start: how many samples come before it.
-        keys: of its samples: an int64 array or a list; of a stream a range of positions.
+        ordinal: number of batches of the epoch before it.
+        start: number of samples of the epoch before it.
+        keys: keys of its samples: an int64 array or a list; for a stream a range of positions.
     """
 
     ordinal: int
@@ -32,7 +32,7 @@ class Portion(NamedTuple):
 
 
 def listed(keys: Any) -> list[Any]:
-    """Keys as a list: integers of an array or tensor of one axis as Python's, all else as iteration gives it."""
+    """Return keys as a list: integers of a 1-D array or tensor as Python's, others as iteration yields them."""
     if isinstance(keys, np.ndarray):
         return keys.tolist() if keys.ndim == 1 and keys.dtype.kind in "iu" else list(keys)
     if not hasattr(keys, "tolist"):
@@ -43,7 +43,7 @@ def listed(keys: Any) -> list[Any]:
 
 
 def _fixed(keys: Any) -> Any:
-    """The keys of a batch as an int64 array, if they are that, or as a list."""
+    """Return the keys of a batch as an int64 array, if they are one, or as a list."""
     is_plain = isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype == np.int64
     return keys if is_plain else listed(keys)
 
@@ -57,12 +57,12 @@ def _is_iterable(value: Any) -> bool:
 
 
 def portions(batches: Iterator[Any], skip: set[int], first: int) -> Iterator[Portion]:
-    """Batches of keys, without those that were handed out before.
+    """Yield batches of keys, without those that were handed out before.
 
     Args:
-        batches: the keys of each, anything that can be iterated.
+        batches: the keys of each, as any iterable.
         skip: ordinals from `first` on that are left out.
-        first: all before this are left out, too.
+        first: all ordinals before this are left out as well.
 
     Raises InvalidArgument: the keys of a batch cannot be iterated.
     """
@@ -74,8 +74,8 @@ def portions(batches: Iterator[Any], skip: set[int], first: int) -> Iterator[Por
             if _is_iterable(given):
                 raise
             raise InvalidArgument(
-                f"batch_sampler gave {given!r} for batch {ordinal}; it must give the keys of a whole batch each time, "
-                "such as [0, 1, 2]; give keys one by one as sampler"
+                f"batch_sampler gave {given!r} for batch {ordinal}; it must yield the keys of a whole batch each time, "
+                "such as [0, 1, 2]; to yield single keys, pass it as sampler"
             ) from None
         if ordinal >= first and ordinal not in skip:
             yield Portion(ordinal, start, keys)
@@ -91,14 +91,14 @@ def stream_portions(length: int, skip: set[int], first: int) -> Iterator[Portion
 
 
 class Progress:
-    """Which batches of an epoch the program has.
+    """The batches of an epoch that the program has.
 
     Attributes:
         epoch: the epoch.
-        batches: all of the first so many.
-        beyond: further ordinals, where batches are handed out as they complete.
-        samples: how many samples they have together.
-        sampler: the state that gives its order, at the start of the epoch (`order_of`); None: it has none.
+        batches: the program has all batches with ordinals below this.
+        beyond: further ordinals that it has, if batches are handed out as they complete.
+        samples: number of samples of all these batches.
+        sampler: the state of the sampler's order, at the start of the epoch (`order_of`); None: it has none.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Progress:
 
     @property
     def handed_out(self) -> int:
-        """How many batches the program has."""
+        """Number of batches that the program has."""
         return self.batches + len(self.beyond)
 
     def handed(self, ordinal: int, samples: int) -> None:
@@ -153,7 +153,7 @@ def progress_of(state: Any) -> tuple[int, Progress, dict[str, Any]]:
 
 
 def _with(sampler: Any, *names: str) -> Any:
-    """The sampler, or the one below a batch sampler, that has these attributes; None: neither has."""
+    """Return the sampler, or the one inside a batch sampler, that has these attributes; None: neither has."""
     for one in (sampler, getattr(sampler, "sampler", None)):
         if all(hasattr(one, name) for name in names):
             return one
@@ -167,7 +167,7 @@ def is_restored(sampler: Any) -> bool:
 
 
 def order_of(sampler: Any) -> Any:
-    """The state of a sampler from which its order follows: its own, or its epoch; None: it has neither."""
+    """Return the state of a sampler that determines its order: `state_dict()`, or its epoch; None: it has neither."""
     kept = _with(sampler, "state_dict", "load_state_dict")
     if kept is not None:
         return kept.state_dict()

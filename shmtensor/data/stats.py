@@ -1,4 +1,4 @@
-"""What a loader has done, and what its batches hold."""
+"""Statistics of a loader, and the memory that its batches hold."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .._native import Block
 from ..storage.regions import owner_of
 
 _NOBODY: Final = 0
-"""Stands for a batch, of memory in which several batches lie."""
+"""In place of a batch number, for memory that contains several batches."""
 
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """Statistics of a DataLoader since it was made, a snapshot.
+    """Statistics of a DataLoader since it was created, a snapshot.
 
     Attributes:
-        batches, samples, nbytes: handed out; bytes are those of tensors and arrays.
-        seconds: during which an epoch was iterated.
-        waited: seconds of these that the program waited for batches.
-        worked: seconds that workers loaded, all together.
+        batches, samples, nbytes: batches, samples and bytes handed out; bytes are those of tensors and arrays.
+        seconds: time during which an epoch was iterated.
+        waited: seconds of this time in which the program waited for batches.
+        worked: seconds of loading, the sum over all workers.
         restarts: workers that were replaced.
         held, held_nbytes: batches that are still in use, and their bytes.
-        sample_seconds: what loading a sample takes, a moving mean.
+        sample_seconds: seconds to load a sample, a moving mean.
     """
 
     batches: int
@@ -45,16 +45,16 @@ class LoaderStats:
 
     @property
     def samples_per_second(self) -> float:
-        """Samples that the program got in a second."""
+        """Samples per second that the program received."""
         return self.samples / self.seconds if self.seconds else 0.0
 
     @property
     def nbytes_per_second(self) -> float:
-        """Bytes that the program got in a second."""
+        """Bytes per second that the program received."""
         return self.nbytes / self.seconds if self.seconds else 0.0
 
     def bottleneck(self) -> str:
-        """What the time goes to: "loader" if the program waits for more than a tenth of it, else "program"."""
+        """The slower side: "loader" if the program waits for more than a tenth of the time, else "program"."""
         return "loader" if self.waited > 0.1 * self.seconds else "program"
 
     def __str__(self) -> str:
@@ -67,27 +67,27 @@ class LoaderStats:
 
 
 class Held:
-    """The batches whose memory somebody in this process still has: tensors, or arrays of other libraries over them.
+    """The batches whose memory is still in use in this process: by tensors, or by other libraries' arrays over them.
 
-    Memory in which several batches lie is not theirs, but the dataset's, and is not counted.
+    Memory that contains several batches belongs to the dataset, and is not counted.
     """
 
     def __init__(self) -> None:
         self._memory: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         """By id of the owner: (a reference to it, number of the batch, bytes).
 
-        All that is told follows from it, and each change is one store: Ctrl-C may come between any two.
+        All figures are derived from it, and each change is a single store, since Ctrl-C may come between any two.
         """
         self._last = _NOBODY
 
     @property
     def nbytes(self) -> int:
-        """Bytes of them. Takes about 50 ns for each array that is held."""
+        """Bytes of the held batches. Takes about 50 ns for each array that is held."""
         return sum(nbytes for _, _, nbytes in list(self._memory.values()))
 
     @property
     def batches(self) -> int:
-        """How many batches."""
+        """Number of held batches."""
         return len({batch for _, batch, _ in list(self._memory.values())} - {_NOBODY})
 
     def add(self, arrays: Iterable[NDArray[Any]]) -> int:
@@ -108,7 +108,7 @@ class Held:
             elif nbytes:
                 total += nbytes
                 try:
-                    # No code of Python, in which Ctrl-C would be raised and ignored.
+                    # Not Python code, in which Ctrl-C would be raised and ignored.
                     reference = weakref.ref(owner, functools.partial(self._memory.pop, key))
                 except TypeError:
                     continue
@@ -116,7 +116,7 @@ class Held:
         return total
 
     def _see_again(self, key: int, batch: int, nbytes: int) -> int:
-        """Count an array over memory that is known, no longer if it is that of several batches. Returns its bytes."""
+        """Count an array over known memory; memory of several batches stops counting. Returns the array's bytes."""
         reference, owner, counted = self._memory[key]
         if owner == batch:
             whole = getattr(reference(), "nbytes", counted)
@@ -128,7 +128,7 @@ class Held:
 
 
 class Counts:
-    """The numbers behind `LoaderStats`, as they are counted."""
+    """The counters behind `LoaderStats`."""
 
     def __init__(self) -> None:
         self.held: Held = Held()
@@ -143,11 +143,11 @@ class Counts:
         self._since: float | None = None
 
     def begin(self) -> None:
-        """An epoch begins, or goes on."""
+        """Count the beginning or continuation of an epoch."""
         self._since = time.perf_counter()
 
     def handed(self, samples: int) -> None:
-        """A batch is handed out."""
+        """Count a batch that is handed out."""
         self.batches += 1
         self.samples += samples
         now = time.perf_counter()
@@ -156,14 +156,14 @@ class Counts:
         self._since = now
 
     def loaded(self, samples: int, seconds: float) -> None:
-        """Workers took so long for a batch."""
+        """Count the time that workers took for a batch."""
         self.worked += seconds
         if samples:
             each = seconds / samples
             self.sample_seconds = each if not self.sample_seconds else 0.75 * self.sample_seconds + 0.25 * each
 
     def snapshot(self) -> LoaderStats:
-        """The statistics now."""
+        """Return the current statistics."""
         return LoaderStats(
             self.batches, self.samples, self.nbytes, self.seconds, self.waited, self.worked, self.restarts,
             self.held.batches, self.held.nbytes, self.sample_seconds,

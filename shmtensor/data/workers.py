@@ -1,8 +1,8 @@
 """The crew of a loader or pool: worker processes that are started, watched, replaced and ended.
 
-Each worker has a queue of its own, so that it can be given jobs, and all share one queue of results. Workers ignore
-SIGINT and SIGTERM, which terminals and batch systems send to whole groups: the parent decides when they end. They end
-with it, however it ends.
+Each worker has its own queue of jobs, and all share one queue of results. Workers ignore SIGINT and SIGTERM, which
+terminals and batch systems send to whole groups: the parent decides when they end. They end when the parent ends,
+whatever the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .shipping import Shipment
 __all__ = ["Crew", "Member"]
 
 _GRACE: Final = 0.25
-"""Seconds that a worker has to end by itself once it is asked to; it may be in the middle of a sample."""
+"""Seconds for a worker to end by itself once it is asked to; it may be in the middle of a sample."""
 _MEANT_FOR_THE_PROGRAM: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -34,8 +34,8 @@ class Member:
     """One worker process.
 
     Attributes:
-        number: its place in the crew, from 0; a replacement has the place of the one before.
-        word: a number above 0 that no other process of the crew ever has; its name in claims.
+        number: its place in the crew, from 0; a replacement has its predecessor's place.
+        word: a number above 0, unique among all processes of the crew; it identifies the worker in claims.
         jobs: the queue that it takes jobs from.
         process: the process object.
     """
@@ -67,10 +67,10 @@ class Member:
             return False
 
     def death(self, doing: str) -> WorkerDied:
-        """The error of a worker that has ended unasked.
+        """Return the error for a worker that ended unexpectedly.
 
         Args:
-            doing: what it was doing, and what to do, for the message.
+            doing: text about what it was doing, and advice, for the message.
         """
         code = self.process.exitcode
         name = None
@@ -96,16 +96,16 @@ _CAUSES: Final = {
 class Crew:
     """Worker processes that run `target(word, number, jobs, results, *arguments)`.
 
-    It ends its workers when it is dropped, and at the interpreter's end.
+    It ends its workers when it is dropped, and at the interpreter's exit.
 
     Args:
-        context: of shmtensor.multiprocessing, which starts the processes.
-        count: how many.
-        target: what they run; it returns once it takes None from `jobs`.
+        context: context of shmtensor.multiprocessing that starts the processes.
+        count: number of workers.
+        target: function that they run; it returns once it takes None from `jobs`.
         arguments: further arguments.
 
     Attributes:
-        members: the workers, by their places.
+        members: the workers, by place.
         results: the queue from the workers.
 
     Raises as starting a process does; then none is left.
@@ -140,7 +140,7 @@ class Crew:
             start_server(_deferred)
         elif method == "spawn":
             resource_tracker.ensure_running()  # its start would unblock signals
-        with _deferred():  # so a worker does not get them before it ignores them, nor is one forgotten
+        with _deferred():  # so no worker gets them before it ignores them, and none is forgotten
             process.start()
             self.members[number : number + 1] = [member]
         return member
@@ -160,13 +160,13 @@ class Crew:
         return self._start(member.number)
 
     def wait(self, seconds: float) -> Any:
-        """The next result; None if none came in this time. Blocks so long; raises as SimpleQueue.get."""
+        """Return the next result; None if none came. Blocks up to `seconds`; raises as SimpleQueue.get."""
         with suppress(Empty):
             return self.results._ring.get(True, seconds)
         return None
 
     def is_inherited(self) -> bool:
-        """Whether this process is a fork of the one that started the workers, whose children they are not."""
+        """Whether this process is a fork of the one that started the workers, so they are not its children."""
         return os.getpid() != self._pid
 
 
@@ -199,7 +199,7 @@ def _deferred() -> Iterator[None]:
 
 
 def _stop(members: list[Member], pid: int) -> None:
-    """End the workers: ask them to, and kill those that do not end soon. Ctrl-C comes afterwards."""
+    """End the workers: ask them to, and kill those that do not end soon. Ctrl-C is deferred."""
     if os.getpid() == pid:
         with _deferred():
             _end(members)
@@ -207,7 +207,7 @@ def _stop(members: list[Member], pid: int) -> None:
 
 def _end(crew: list[Member]) -> None:
     members = crew[:]
-    crew.clear()  # threads that still run at the interpreter's exit are not to take these for dead
+    crew.clear()  # so that threads that still run at the interpreter's exit do not report these as dead
     for member in members:
         with suppress(ShmTensorError, OSError):
             member.jobs.put(None)
@@ -233,15 +233,15 @@ def _run(target: Callable[..., Any], arguments: tuple[Any, ...], more: Any) -> N
 
 
 def _ignore(number: int, frame: Any) -> None:
-    """Ignore a signal, as SIG_IGN does, but programs that are started here have the default again."""
+    """Ignore a signal, as SIG_IGN does, except that programs started here have the default action."""
 
 
 def _end_with_parent() -> None:
     """Let this process be killed when its parent ends, or at once if it has ended. Does not block.
 
-    A thread waits for that, so a process that a signal has stopped ends once it is continued. The kernel's own signal
-    for it (PR_SET_PDEATHSIG) would not wait, but is sent when the parent's thread ends that started the process, or the
-    fork server.
+    A thread waits for the end, so a process that a signal has stopped ends only once it is continued. The kernel's
+    signal for the parent's death (PR_SET_PDEATHSIG) would not wait, but it is sent when the thread that started the
+    process ends, or the fork server.
     """
     parent = parent_process()
     assert parent is not None and parent.pid is not None
@@ -249,7 +249,7 @@ def _end_with_parent() -> None:
         pidfd = os.pidfd_open(parent.pid)
     except ProcessLookupError:
         os._exit(1)
-    if not parent.is_alive():  # the pid may be another process's by now
+    if not parent.is_alive():  # the pid may have been reused
         os._exit(1)
     threading.Thread(target=_await_end, args=(pidfd,), name="shmtensor-parent", daemon=True).start()
 

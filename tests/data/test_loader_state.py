@@ -241,7 +241,7 @@ def test_the_usual_loop_over_epochs_resumes(kind, recwarn):
     assert whole(again) == whole(iterator)
     assert not recwarn
     again.load_state_dict(state)
-    with pytest.warns(UserWarning, match=r"set_epoch\(5\) drops the place .* after 12 samples of epoch 4"):
+    with pytest.warns(UserWarning, match=r"set_epoch\(5\) drops the position .* after 12 samples of epoch 4"):
         again.set_epoch(5)
     assert len(whole(again)) == 4
 
