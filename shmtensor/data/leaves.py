@@ -1,4 +1,4 @@
-"""The arrays of samples: what of a sample is numbers, and where they lie."""
+"""The arrays of samples: which parts of a sample are numbers, and their memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..dtypes import BY_DTYPE
 
 _NONE: Final[tuple[()]] = ()
 _OURS: Final = ("torch.bfloat16", "torch.float8_e4m3fn")
-"""torch's types that tensors have and NumPy does not."""
+"""torch's types that our tensors have and NumPy lacks."""
 PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None), complex})
-"""Types of leaves that are sent and handed out as they are."""
+"""Types of leaves that are sent and handed out unchanged."""
 
 
 def torch_tensor() -> Any:
-    """The class of torch's tensors if torch is imported, else a class without instances. Does not block."""
+    """Return the class of torch's tensors if torch is imported, else a class without instances. Does not block."""
     torch = sys.modules.get("torch")
     return getattr(torch, "Tensor", _NONE)
 
@@ -32,9 +32,9 @@ def is_masked(value: Any) -> bool:
 
 
 def array_of(value: Any) -> NDArray[Any] | None:
-    """The array of a leaf, without a copy where it is an array or a tensor; None: it is none. Does not block.
+    """Return the array of a leaf, without a copy if it is an array or a tensor; None: it has none. Does not block.
 
-    A torch tensor is an array where NumPy can have it: in the CPU's memory, dense, and of a type that tensors have.
+    A torch tensor has an array if NumPy can represent it: in CPU memory, dense, and of a type that our tensors have.
     """
     if isinstance(value, Tensor):
         return value._live()
@@ -49,7 +49,7 @@ def _of_torch(value: Any) -> NDArray[Any] | None:
     array: NDArray[Any]
     try:
         array = value.numpy()
-    except (RuntimeError, TypeError):  # recorded, conjugated when it is read, or of a type that NumPy cannot have
+    except (RuntimeError, TypeError):  # recorded, lazily conjugated, or of a type that NumPy lacks
         try:
             value = value.detach().resolve_conj().resolve_neg()
             array = from_torch(value)._live() if str(value.dtype) in _OURS else value.numpy()
@@ -59,6 +59,6 @@ def _of_torch(value: Any) -> NDArray[Any] | None:
 
 
 def numbers_of(value: Any) -> NDArray[Any] | None:
-    """`array_of`, and None also of an array whose type no tensor can have: strings, objects, other byte orders."""
+    """Return `array_of(value)`, but None for a type that tensors lack: strings, objects, other byte orders."""
     array = array_of(value)
     return array if array is not None and array.dtype in BY_DTYPE else None

@@ -1,4 +1,4 @@
-"""The parent's side of workers: batches that are being loaded, messages about them, and deaths of workers."""
+"""The parent's side of workers: pending batches, messages about them, and deaths of workers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from .stats import Counts
 from .workers import Crew, Member
 
 _LOOK: Final = 0.05
-"""Seconds between looks whether a worker has ended."""
+"""Seconds between checks whether a worker has ended."""
 _CHUNK: Final = 0.0002
-"""Seconds that a chunk of samples should take: much longer than to claim it, and short for those who wait."""
+"""Seconds that a chunk of samples should take: much longer than its claim, but short for waiting workers."""
 _TRIES: Final = 3
-"""Workers that may die with one and the same chunk."""
+"""Workers that may die with the same chunk."""
 _BEHIND: Final = 8
 """Messages that a worker may have unread beyond two for each batch that is being loaded."""
 _NAMED: Final = 8
@@ -60,15 +60,15 @@ _MISFITS: Final = 3
 
 
 class Slots:
-    """What is known of the samples of one dataset: their layout, and how the memory of batches is limited.
+    """The known layout of one dataset's samples, and the limits of the memory of batches.
 
     Attributes:
-        layout: of the slots of new batches; None: not known, or of no use.
-        counts: numbers of the loader.
-        max_bytes: of batches that are loaded or held; None: no bound.
-        promised: batches of an epoch, as `len()` of the loader told the program of a stream; None: it has not.
-        largest: bytes of the largest batch so far that was not in slots alone; None: there was none.
-        pinning: makes slots in pinned memory, and copies other tensors into it; None: they are in other memory.
+        layout: layout of the slots of new batches; None: not known, or not useful.
+        counts: counters of the loader.
+        max_bytes: maximum bytes of batches that are loaded or held; None: no bound.
+        promised: batches of an epoch, if `len()` of a loader of a stream was called; None: it was not.
+        largest: bytes of the largest batch so far with parts outside of slots; None: there was none.
+        pinning: makes slots in pinned memory, and copies other tensors into it; None: memory is not pinned.
     """
 
     def __init__(self, max_bytes: int | None, pinning: Pinning | None = None) -> None:
@@ -87,11 +87,11 @@ class Slots:
 
     @property
     def is_unsized(self) -> bool:
-        """Whether memory is bounded, and the size of batches without slots not known."""
+        """Whether memory is bounded, and the size of batches without slots is not known."""
         return self.max_bytes is not None and self.largest is None
 
     def learn(self, sample: Any) -> None:
-        """Take the layout of a sample that did not fit, unless too many did not."""
+        """Adopt the layout of a sample that did not fit, unless too many did not."""
         self.layout = layout_of(sample) if self._misfits < _MISFITS else None
 
     def judge(self, fitted: bool) -> None:
@@ -108,7 +108,7 @@ class Slots:
             self.largest = max(self.largest or 0, nbytes)
 
     def need(self, layout: Layout | None, length: int) -> int:
-        """Bytes that a batch is going to take: where they are not known, those of the largest such batch so far."""
+        """Return the bytes that a batch will take: if not known, those of the largest such batch so far."""
         known = 0 if layout is None else layout.nbytes * length
         return known if layout is not None and not layout.others else max(known, self.largest or 0)
 
@@ -127,7 +127,7 @@ class Slots:
             return False
         raise QuotaExceeded(
             f"a batch of {need} bytes, with max_bytes={self.max_bytes}; {held.batches} batches of this loader are "
-            f"still held, {held.nbytes} bytes; drop them or copy what is needed of them, or raise max_bytes"
+            f"still held, {held.nbytes} bytes; drop them or copy the parts that you need, or raise max_bytes"
         )
 
     def allocate(self, length: int, loading: int, may_wait: bool) -> tuple[Tensor, ...] | None:
@@ -149,7 +149,7 @@ class Slots:
             raise
 
     def empty(self, layout: Layout, length: int, shared: bool = True) -> list[Tensor]:
-        """Make slots without looking at `max_bytes`: pinned, else in shared or private memory. Raises as `empty`."""
+        """Make slots without checking `max_bytes`: pinned, else in shared or private memory. Raises as `empty`."""
         if self.pinning is None:
             return layout.empty(length, shared)
         make = self.pinning.empty
@@ -161,9 +161,9 @@ class Batch:
     """A batch that is being loaded.
 
     Attributes:
-        job: as the workers have it.
+        job: the job that workers get.
         portion: its keys.
-        layout: of its slots.
+        layout: layout of its slots.
         words: the array of the job's words.
         rows: how many samples it has in the end.
         nbytes: that it is going to take, as far as that is known.
@@ -174,8 +174,8 @@ class Batch:
         failure: the first exception.
         failed_in: number of the worker that it is of.
         blame: deaths by chunk.
-        is_seen: whether a look at all chunks has found them done.
-        is_told: whether the message came that all chunks are done; all others about it came before.
+        is_seen: whether a check of all chunks has found them done.
+        is_told: whether the message has come that all chunks are done, after all other messages about the batch.
     """
 
     job: Job
@@ -204,18 +204,18 @@ class Batch:
         return all(_native.atomic_load(self.words, chunk, "acquire") in (DONE, CANCELLED) for chunk in chunks)
 
     def cancel(self) -> None:
-        """Let no worker begin another chunk."""
+        """Prevent workers from starting another chunk."""
         for chunk in self.free_chunks():
             if _native.atomic_compare_exchange(self.words, chunk, self.job.free, CANCELLED, "seq_cst")[0]:
                 _native.atomic_fetch_add(self.words, 2 * self.job.chunks, -1, "seq_cst")
 
     def free_chunks(self) -> list[int]:
-        """The chunks that nobody has claimed."""
+        """Return the chunks that no worker has claimed."""
         found: list[int] = np.flatnonzero(self.words[: self.job.chunks] == self.job.free).tolist()
         return found
 
     def give_slots(self, layout: Layout, slots: tuple[Tensor, ...]) -> None:
-        """Let chunks that nobody has claimed be written into slots, by workers that get the job again."""
+        """Have unclaimed chunks written into slots, by workers that get the job again."""
         loose = self.free_chunks()
         self.layout, self.job = layout, self.job._replace(slots=slots)
         self.nbytes = layout.nbytes * self.job.length
@@ -234,13 +234,13 @@ class Batch:
         self.senders.update(dict.fromkeys(range(first, first + len(samples)), sender))
 
     def keys_of(self, chunks: Iterable[int]) -> list[Any]:
-        """The keys of some chunks."""
+        """Return the keys of some chunks."""
         if isinstance(self.portion.keys, range):  # positions in a stream
             return list(self.portion.keys)
         return [key for chunk in chunks for key in self.job.keys_of(self.words, chunk)[1]]
 
     def collected(self, convert: Callable[[Tensor], Any], known: Slots) -> Any:
-        """The batch, pinned and counted by `known`. Raises what a worker raised, or what collation raises."""
+        """Return the batch, pinned and counted by `known`. Raises the exception of a worker, or of collation."""
         if self.failure is not None:
             raise_loading(self.failure, self.failed_in)
         with bounded(self.portion.keys), naming(self.portion.keys, self.senders):
@@ -258,7 +258,7 @@ class Batch:
         return counted(collated(self._samples()), convert, known)
 
     def _samples(self) -> list[Any]:
-        """All samples, of which some were sent and others lie in the slots."""
+        """Return all samples, from messages and from the slots."""
         samples: list[Any] = [None] * self.rows
         arrays = None if self.job.slots is None else Layout.arrays(self.job.slots)
         for chunk in range(self.job.chunks):
@@ -276,15 +276,15 @@ class Batch:
 def batch_of(
     layout: Layout, slots: Sequence[Tensor], rests: list[Any], convert: Callable[[Tensor], Any], known: Slots
 ) -> Any:
-    """The batch of slots and leaves without a slot, counted and converted. Raises as `collate`."""
-    if layout.others:  # among which tensors may be
+    """Return the batch of slots and leaves without a slot, counted and converted. Raises as `collate`."""
+    if layout.others:  # which may contain tensors
         return counted(layout.batch(slots, rests), convert, known)
     known.hand(Layout.arrays(slots), True)
     return layout.batch([convert(slot) for slot in slots])
 
 
 def counted(tree: Any, convert: Callable[[Tensor], Any], known: Slots) -> Any:
-    """A batch whose size was not known before, pinned and counted by `known` and converted."""
+    """Return a batch whose size was not known before, pinned and counted by `known` and converted."""
     if known.pinning is not None:
         tree = converted(tree, known.pinning)
     known.hand(arrays_in(tree), False)
@@ -292,7 +292,7 @@ def counted(tree: Any, convert: Callable[[Tensor], Any], known: Slots) -> Any:
 
 
 def collated(samples: list[Any]) -> Any:
-    """The batch of samples as `default_collate` makes it, without gradients. Raises as that."""
+    """Return the batch of samples as `default_collate` does, without gradients. Raises as `default_collate`."""
     return detached(default_collate(samples))
 
 
@@ -328,10 +328,10 @@ class Pipeline:
     """Workers with their batches. Several iterators may use one, also in several threads.
 
     Args:
-        task: what workers need to know.
-        workers: how many.
-        context: of shmtensor.multiprocessing.
-        slots: what is known of the samples.
+        task: how samples are loaded.
+        workers: number of workers.
+        context: context of shmtensor.multiprocessing.
+        slots: the known layout and limits of the samples.
         restart: whether workers that die are replaced; else a death raises.
 
     Raises as starting a process does.
@@ -345,16 +345,16 @@ class Pipeline:
         self._pending: dict[int, Batch] = {}
         self._number = 0
         self._sent: Layout | None = None
-        self._ended: list[int] = []  # runs, of which workers are told with the next job
+        self._ended: list[int] = []  # runs that workers are told about with the next job
         self._idle_deaths = 0
         self._looked = time.monotonic()
-        self._change = threading.Condition()  # and the lock of all below, which a finalizer may take again
+        self._change = threading.Condition()  # also the lock of the attributes below; a finalizer may take it again
         self._is_read = False  # a thread waits for messages
         self.is_closed: bool = False
 
     @property
     def workers(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self._crew.members)
 
     def pids(self) -> list[int]:
@@ -366,11 +366,11 @@ class Pipeline:
         return bool(self._crew.members) and not self.is_closed and not self._crew.is_inherited()
 
     def require_open(self) -> None:
-        """Raise SampleFailed if the workers were ended. Ends other threads than the main one if Python exits."""
+        """Raise SampleFailed if the workers were ended. If Python exits, ends threads other than the main one."""
         if self.is_closed:
             raise SampleFailed(
                 "the workers of this loader were ended, after an error in another iterator of it; "
-                "make an iterator anew: iter(loader)"
+                "create a new iterator: iter(loader)"
             )
         if not self._crew.members:
             if threading.current_thread() is threading.main_thread():
@@ -392,7 +392,7 @@ class Pipeline:
     def submit(self, portion: Portion, run: int, epoch: int, waiting: Sequence[Batch], may_raise: bool) -> Batch | None:
         """Give a batch to the workers. Returns None if there is not enough memory now.
 
-        Raises OutOfMemory for that only if none of the iterator's batches is `waiting`, and it may.
+        In that case raises OutOfMemory only if none of the iterator's batches is `waiting`, and `may_raise`.
         """
         with self._change:
             return self._submitted(portion, run, epoch, waiting, may_raise)
@@ -427,7 +427,7 @@ class Pipeline:
         return batch
 
     def _send(self, batch: Batch) -> None:
-        """Send a job to all workers, after its layout if that is a new one."""
+        """Send a job to all workers, after its layout if that is new."""
         if batch.layout is not self._sent and batch.layout is not None:
             self._crew.send(("layout", batch.layout))
             self._sent = batch.layout
@@ -445,7 +445,7 @@ class Pipeline:
         return max(1, min(most, max(wanted, self._task.threads)))
 
     def drop(self, batches: Iterable[Batch]) -> None:
-        """Forget batches. Workers finish chunks that they have begun. Those of another process are left to it."""
+        """Forget batches. Workers finish chunks that they have started. Has no effect in another process."""
         if self._crew.is_inherited():
             return
         with self._change:
@@ -454,7 +454,7 @@ class Pipeline:
                     batch.cancel()
 
     def end_run(self, run: int) -> None:
-        """An iterator needs no more batches."""
+        """Record that an iterator needs no more batches."""
         self._ended.append(run)
 
     # -- results
@@ -468,7 +468,7 @@ class Pipeline:
 
         Raises:
             LoaderTimeout: none was done in time.
-            WorkerDied: a worker has ended, and is not to be replaced, or not again.
+            WorkerDied: a worker has ended, and may not be replaced, or not again.
         """
         begun = time.monotonic()
         while True:
@@ -494,7 +494,7 @@ class Pipeline:
                     self._change.notify_all()
 
     def _complete(self, batches: Sequence[Batch]) -> Batch | None:
-        """The first of the batches that is done. While a thread reads, it may have messages that are not taken yet."""
+        """Return the first batch that is done. A thread that reads may have messages that are not processed yet."""
         self.require_open()
         for batch in batches:
             if batch.is_told or (not self._is_read and (batch.is_seen or batch.is_counted_done())):
@@ -502,7 +502,7 @@ class Pipeline:
         return None
 
     def _drain(self) -> None:
-        """Take the messages that are there."""
+        """Take the messages that have arrived."""
         while self._crew.results._ring.size():
             message = self._crew.wait(0)
             if message is not None:
@@ -510,7 +510,7 @@ class Pipeline:
 
     def _taken(self, batch: Batch) -> Batch:
         if not batch.is_told:
-            self._drain()  # what was sent before the last chunk was done
+            self._drain()  # messages sent before the last chunk was done
         del self._pending[batch.job.number]
         self._idle_deaths = 0
         chunks = batch.job.chunks
@@ -546,7 +546,7 @@ class Pipeline:
             batch.cancel()
 
     def _learn(self, batch: Batch, sample: Any) -> None:
-        """Take the layout of a sample that was sent. If it is the first one, the rest of the batch gets slots."""
+        """Adopt the layout of a sample that was sent. If it is the first one, the rest of the batch gets slots."""
         self.slots.learn(sample)
         layout = self.slots.layout
         if batch.layout is None and layout is not None and batch.free_chunks():
@@ -568,15 +568,16 @@ class Pipeline:
         return (
             f"DataLoader timed out after {timeout:g} seconds: "
             + "; ".join(who or ["no worker has begun the batch"])
-            + "; see what loading these samples waits for, or raise timeout"
+            + "; check what these samples wait for, or raise timeout"
         )
 
     # -- deaths
 
     def _look(self) -> None:
-        """Look for batches that are done, and replace workers that have ended. Raises WorkerDied.
+        """Check for batches that are done, and replace workers that have ended. Raises WorkerDied.
 
-        Does so once in a while, however many messages come. The thread that waits for messages leaves this to others.
+        Does so at intervals, regardless of the number of messages. The thread that waits for messages leaves this to
+        others.
         """
         now = time.monotonic()
         if now - self._looked < _LOOK or self._is_read:
@@ -598,14 +599,14 @@ class Pipeline:
             self.slots.counts.restarts += 1
 
     def _catch_up(self, member: Member) -> None:
-        """Spare a worker that is far behind or stopped jobs that are done: unread, they keep their batches' memory."""
+        """Remove finished jobs from the queue of a worker that is far behind or stopped: they hold batches' memory."""
         ended = [message for message in member.unread() if message[0] == "ended"]
         for message in ended:
             member.jobs.put(message)
         self._give_all(member)
 
     def _give_all(self, member: Member) -> None:
-        """Give a worker all that is not done."""
+        """Give a worker all unfinished jobs."""
         layout = None
         for batch in self._pending.values():
             if not batch.is_done():
@@ -629,7 +630,7 @@ class Pipeline:
             if self._idle_deaths > _TRIES * self.workers:
                 again = ", as all that were started in its place"
         if not self._restart or again:
-            advice = "" if self._restart else "; on_worker_death='restart' goes on without loss"
+            advice = "" if self._restart else "; on_worker_death='restart' continues without loss"
             self.close()
             raise member.death(f"{doing}{again}{advice}")
 
@@ -637,4 +638,4 @@ class Pipeline:
 def require_fork(pipeline: Pipeline) -> None:
     """Raise InvalidArgument if an iterator of another process, inherited by fork, is used here."""
     if pipeline._crew.is_inherited():
-        raise InvalidArgument("this iterator belongs to the process that made it; call iter(loader) in this one")
+        raise InvalidArgument("this iterator belongs to the process that created it; call iter(loader) in this one")

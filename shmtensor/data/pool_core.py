@@ -24,9 +24,9 @@ T = TypeVar("T")
 INTERRUPTED: Final = ", after KeyboardInterrupt while workers were told what to do"
 
 _LOOK: Final = 0.05
-"""Seconds between looks whether a worker has ended."""
+"""Seconds between checks whether a worker has ended."""
 _TRIES: Final = 3
-"""Workers that may die with one and the same task, or in a row for each place without a result."""
+"""Workers that may die with the same task, or in a row for each place without a result."""
 _NUMBERS: Final = 2**32
 """Counts of messages wrap here."""
 
@@ -38,8 +38,8 @@ class Task:
     Attributes:
         user: number of the map.
         first: index of the first item.
-        items: which ones.
-        deaths: of workers that had it.
+        items: the items.
+        deaths: number of workers that died while they had it.
     """
 
     user: int
@@ -53,16 +53,16 @@ class Task:
 
 
 class User:
-    """What uses the workers of a pool: a map, or a set of simulations. The pool does not keep it.
+    """A user of a pool's workers: a map, or a set of simulations. The pool does not keep it alive.
 
     Attributes:
-        number: names it in messages.
+        number: identifies it in messages.
     """
 
     number: int
 
     def greeting(self, member: int) -> list[Any]:
-        """The messages that a new worker in this place gets first."""
+        """Return the messages that a new worker in this place gets first."""
         raise NotImplementedError
 
     def take(self, *content: Any) -> None:
@@ -74,25 +74,25 @@ class User:
         raise NotImplementedError
 
     def fail_to_read(self, task: Task, error: Failure) -> None:
-        """Let those items of a task fail that a worker cannot unpickle. This is what unpickling all of them raised."""
+        """Let those items of a task fail that a worker cannot unpickle. `error`: raised when all were unpickled."""
         raise NotImplementedError
 
     def held_by(self, member: int) -> str:
-        """What a worker is doing for it, or had of it, apart from tasks; empty: nothing."""
+        """Describe what a worker is doing for it, or holds for it, apart from tasks; empty: nothing."""
         return ""
 
     def lose(self, member: int, death: Callable[[], WorkerDied]) -> None:
-        """A worker has ended, and another one will be started in its place. `death` makes the error."""
+        """Handle the end of a worker, before another one is started in its place. `death` returns the error."""
 
 
 class PoolCore:
-    """The workers of a pool, and what is under way. All attributes are used by one thread at a time: hold `change`.
+    """The workers of a pool, and its pending tasks. Attributes may only be used while `change` is held.
 
     Args:
-        context: of shmtensor.multiprocessing.
-        workers: how many.
+        context: context of shmtensor.multiprocessing.
+        workers: number of workers.
         initializer: called by each worker with its number.
-        seed: of the workers' random numbers.
+        seed: seed of the workers' random numbers.
         restart: whether tasks of dead workers are done by others; else they fail.
         timeout: seconds that a result may take; 0: no bound.
 
@@ -126,7 +126,7 @@ class PoolCore:
 
     @property
     def workers(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self._receipts)
 
     def pids(self) -> list[int]:
@@ -137,9 +137,9 @@ class PoolCore:
     def require_open(self) -> None:
         """Raise InvalidArgument if the pool cannot be used here."""
         if self._crew.is_inherited():
-            raise InvalidArgument("this WorkerPool belongs to the process that made it; make one in this process")
+            raise InvalidArgument("this WorkerPool belongs to the process that created it; create one in this process")
         if self._closed_by is not None:
-            raise InvalidArgument(f"this WorkerPool is closed{self._closed_by}; make a new one")
+            raise InvalidArgument(f"this WorkerPool is closed{self._closed_by}; create a new one")
 
     def close(self, reason: str = "") -> None:
         """End the workers, if this process started them. Blocks for less than half a second. May be called again."""
@@ -155,9 +155,9 @@ class PoolCore:
     # -- users and tasks
 
     def add(self, user: User) -> None:
-        """Give a user its number, and tell the workers of it.
+        """Give a user its number, and send its messages to the workers.
 
-        Raises InvalidArgument: what they have to know of it cannot be sent.
+        Raises InvalidArgument: a message cannot be sent.
         """
         self.require_open()
         with self.change:
@@ -168,7 +168,7 @@ class PoolCore:
             self.users[user.number] = user
 
     def greet(self, user: User, member: Member) -> None:
-        """Tell a worker what it has to know of a user. Raises InvalidArgument: it cannot be sent."""
+        """Send a user's messages to a worker. Raises InvalidArgument: one cannot be sent."""
         for message in user.greeting(member.number):
             try:
                 member.jobs.put(message)
@@ -181,7 +181,7 @@ class PoolCore:
                 ) from error
 
     def remove(self, number: int) -> None:
-        """A user is gone: workers skip its tasks."""
+        """Remove a user; workers skip its tasks."""
         if self._closed_by is not None or self._crew.is_inherited():
             return
         with self.change:
@@ -218,7 +218,7 @@ class PoolCore:
     # -- waiting
 
     def wait(self, ready: Callable[[], T | None], until: float | None = None) -> T | None:
-        """Wait until `ready()` gives something, and return it; None if that is not before a time (of monotonic()).
+        """Wait until `ready()` returns a value other than None, and return it; None if `until` (of monotonic()) passes.
 
         `ready` is called while `change` is held. Several threads may wait.
         """
@@ -230,7 +230,7 @@ class PoolCore:
                 if now - self._looked > _LOOK and not self._is_read:
                     try:
                         self._tend()
-                    except KeyboardInterrupt:  # a new worker may not know what it has to
+                    except KeyboardInterrupt:  # a new worker may not have all messages
                         self.close(INTERRUPTED)
                         raise
                 found = ready()
@@ -239,7 +239,7 @@ class PoolCore:
                 left = _LOOK if until is None else min(_LOOK, until - now)
                 if left <= 0:
                     return None
-                if self._is_read:  # by another thread, which takes messages for all
+                if self._is_read:  # by another thread, which takes the messages for all
                     self.change.wait(left)
                     continue
                 self._is_read = True
@@ -248,7 +248,7 @@ class PoolCore:
                 if message is not None:
                     with self.change:
                         self._take(message)
-            except BaseException as error:  # of Ctrl-C, for example: it may have taken a message away
+            except BaseException as error:  # for example Ctrl-C, which may have lost a message
                 self.close(f", after {type(error).__name__} while it waited for results")
                 raise
             finally:
@@ -268,12 +268,12 @@ class PoolCore:
                     f"{' has ' if doing else ''}{doing}"
                 )
         raise TaskTimeout(
-            f"{what} in {self.timeout:g} seconds: {'; '.join(who) or 'no worker has begun it'}; see what these wait "
+            f"{what} in {self.timeout:g} seconds: {'; '.join(who) or 'no worker has begun it'}; check what they wait "
             "for, or raise timeout"
         )
 
     def drain(self) -> None:
-        """Take the messages that are there."""
+        """Take the messages that have arrived."""
         while self._crew.results._ring.size():
             message = self._crew.wait(0)
             if message is None:
@@ -304,7 +304,7 @@ class PoolCore:
     # -- deaths
 
     def _tend(self) -> None:
-        """Replace workers that have ended. Raises WorkerDied if that leads to nothing."""
+        """Replace workers that have ended. Raises WorkerDied if the replacements end as well."""
         self._looked = time.monotonic()
         for member in self._crew.ended():
             self._replace(member)
@@ -312,7 +312,7 @@ class PoolCore:
             self._wake()
 
     def _replace(self, member: Member) -> None:
-        self.drain()  # what it had put
+        self.drain()  # the messages that it had put
         number = member.number
         doing = self._held_by(member)
         task = self._lost_task(member)
@@ -324,7 +324,7 @@ class PoolCore:
             raise member.death("as all that were started in its place")
 
         def death() -> WorkerDied:
-            advice = "" if self.restart else "; with on_worker_death='restart' another worker goes on"
+            advice = "" if self.restart else "; with on_worker_death='restart' another worker continues"
             return member.death(f"while it had {doing or 'nothing to do'}{advice}")
 
         if task is not None:
@@ -344,7 +344,7 @@ class PoolCore:
         new.jobs.put(WAKE)
 
     def _held_by(self, member: Member) -> str:
-        """What a worker is doing."""
+        """Describe what a worker is doing."""
         task = self.pending.get(self._receipts[member.number].read() - 1)
         found = ["" if task is None else str(task)]
         found += [user.held_by(member.number) for user in list(self.users.values())]
@@ -353,8 +353,8 @@ class PoolCore:
     def _lost_task(self, member: Member) -> Task | None:
         """Return the unfinished task of a dead worker, and remove it from the pending ones.
 
-        The number on its receipt may be that of a task which it did not come to take. The order of looks matters: if
-        it was taken, and is on no other receipt, then its result has been put, or will never be.
+        The number on its receipt may be that of a task which it did not take in the end. The order of checks matters:
+        if the task was taken, and is on no other receipt, its result has been put by now, or never will be.
         """
         number = self._receipts[member.number].read() - 1
         if number not in self.pending:

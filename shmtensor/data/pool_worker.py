@@ -1,8 +1,8 @@
 """The worker's side of a WorkerPool: tasks of maps, and groups of simulations.
 
-A worker waits at its own queue only. Tasks of maps are in one queue for all workers, so that each takes the next one as
-soon as it is free. A worker that has found that queue empty sets its word of `awake` to 0, and sleeps; the program sets
-it to 1 and puts WAKE into the worker's own queue when there is a task again.
+A worker waits only on its own queue. Tasks of maps are in one queue for all workers, so that each takes the next one as
+soon as it is free. A worker that finds that queue empty sets its word of `awake` to 0, and sleeps; when there is a task
+again, the program sets the word to 1 and puts WAKE into the worker's own queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINGER: Final = 0.0005
 
 
 class _Worker:
-    """One worker at its messages and tasks."""
+    """One worker that processes messages and tasks."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class _Worker:
             group.close()
 
     def _obey(self, message: Any) -> bool:
-        """Do what a message of the own queue says. False: it says to end."""
+        """Carry out a message of the worker's own queue. False: the worker has to end."""
         if message is None:
             return False
         kind, *content = message
@@ -96,7 +96,7 @@ class _Worker:
         self._receipt.clear()
 
     def _rest(self) -> None:
-        """Sleep, unless a task has come after all."""
+        """Sleep, unless a task has arrived."""
         self._is_awake = False
         _native.atomic_store(self._awake, self._number, 0, "seq_cst")
         if self._tasks._ring.size():
@@ -129,7 +129,7 @@ class _Worker:
     def _put_separately(
         self, number: int, values: list[Any], failures: dict[int, Failure], error: BaseException
     ) -> None:
-        """Put results of which some cannot be sent: these fail."""
+        """Put results, and let those that cannot be sent fail."""
         for place, value in enumerate(values):
             try:
                 Parcel(value).__reduce__()
@@ -142,7 +142,7 @@ class _Worker:
             self._results.put(("spoilt", number, failure_of(error)))
 
     def _function(self, user: int) -> Opened | None:
-        """The function of a map, which was put into the own queue before any of its tasks; None: the map has ended."""
+        """Return the function of a map, which is in the own queue before any of its tasks; None: the map has ended."""
         while user not in self._functions and self._jobs._ring.size():
             message = self._jobs.get()
             if message is None:

@@ -1,8 +1,8 @@
 """Batches on a GPU, one ahead: the next one is copied while the program computes with the current one.
 
-The memory of a copy is allocated on the program's stream, so that it is used again in the order of that stream. The
-copy runs on a stream of its own, after what was submitted to the program's stream by then: the work on the batch
-before. The program's stream waits for the copy when the batch is handed out, and the processor waits for nothing.
+The memory of a copy is allocated on the program's stream, so it is reused in the order of that stream. The copy runs on
+a separate stream, after the work already submitted to the program's stream: that on the batch before. The program's
+stream waits for the copy when the batch is handed out; the CPU does not wait.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .outputs import converted
 
 
 class Copier(Protocol):
-    """Copies the tensors of one library on a stream of its own."""
+    """Copies the tensors of one library on a separate stream."""
 
     handle: int
-    """Of the stream."""
+    """Device of the stream."""
 
     def begin(self) -> None:
-        """Have the stream wait for what was submitted to the current one."""
+        """Have the stream wait for the work submitted to the current one."""
 
     def copy(self, tensor: Any) -> Any:
-        """Return a copy on the device that the stream makes."""
+        """Return a copy on the device, made on the stream."""
 
     def end(self) -> Any:
-        """Return an event that is over once the copies are made."""
+        """Return an event that is complete once the copies are."""
 
     def hand_out(self, event: Any, copies: list[Any]) -> None:
         """Have the current stream wait for an event of `end`."""
@@ -94,7 +94,7 @@ class Prefetched:
     """An iterator of batches whose tensors are on a GPU. `data.DataLoader.prefetch_to` makes it."""
 
     def __init__(self, batches: Iterable[Any], device: Any) -> None:
-        """Raises DeviceUnavailable: no GPU can be used; InvalidArgument: there is no such one."""
+        """Raises DeviceUnavailable: no GPU can be used; InvalidArgument: there is no such GPU."""
         self._device = device_of(device)
         if self._device.type != "cuda":
             raise InvalidArgument(f"prefetch_to copies to a GPU, not to {device!r}; give 'cuda' or 'cuda:1'")
@@ -107,7 +107,7 @@ class Prefetched:
         return self
 
     def __next__(self) -> Any:
-        """The next batch. Blocks until the loader has the one after it."""
+        """Return the next batch. Blocks until the loader has the one after it."""
         if not self._is_begun:
             self._is_begun = True
             self._next = self._copied()
@@ -120,7 +120,7 @@ class Prefetched:
         return found.batch
 
     def _copied(self) -> _Copied | None:
-        """Begin to copy the next batch. None: there is none."""
+        """Start to copy the next batch. None: there is none."""
         for batch in self._batches:
             copying = _Copying(self._copiers, self._device)
             tree = converted(batch, copying)
@@ -132,7 +132,7 @@ class Prefetched:
 
 
 class _Copied(NamedTuple):
-    """A batch whose copies were begun."""
+    """A batch whose copies were started."""
 
     batch: Any
     events: list[tuple[Copier, Any, list[Any]]]
@@ -149,7 +149,7 @@ class _Copying:
         return self._copy(_OurCopier, tensor)
 
     def theirs(self, tensor: Any) -> Any:
-        """As a call, of torch's tensors."""
+        """As a call, for torch's tensors."""
         return self._copy(_TorchCopier, tensor)
 
     def _copy(self, kind: type, tensor: Any) -> Any:

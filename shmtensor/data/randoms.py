@@ -1,7 +1,7 @@
-"""Random numbers of samples: of (seed, epoch, index), so that they are equal for any number of workers.
+"""Random numbers of samples: they depend on (seed, epoch, index), so they are equal for any number of workers.
 
-While a sample is loaded, `sample_generator()` gives NumPy's generator of it; `Reseeding` seeds the generators of whole
-libraries before each sample, for code that draws from those. `get_worker_info()` tells which worker loads it.
+While a sample is loaded, `sample_generator()` returns a NumPy generator for it. `Reseeding` seeds the global generators
+of libraries before each sample, for code that draws from those. `get_worker_info()` tells which worker loads it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORD: Final = (1 << 64) - 1
 
 
 def mixed(*words: int) -> int:
-    """64 bits that depend on each word and their order: splitmix64, word by word. Does not block."""
+    """Return 64 bits that depend on each word and their order: splitmix64, word by word. Does not block."""
     found = 0
     for word in words:
         found = (found + word + 0x9E3779B97F4A7C15) & _WORD
@@ -43,24 +43,24 @@ def mixed(*words: int) -> int:
 
 
 def index_word(index: Any) -> int:
-    """64 bits of an index: an integer itself; of another key a digest of its `repr`. Does not block."""
+    """Return 64 bits for an index: an integer itself; for another key a digest of its `repr`. Does not block."""
     if isinstance(index, INTEGERS):
         return int(index) & _WORD
     return int.from_bytes(blake2b(repr(index).encode(errors="backslashreplace"), digest_size=8).digest(), "little")
 
 
 def draw_seed(generator: Any = None) -> int:
-    """A seed from 0 below 2**63, drawn from a generator as torch's loader draws its own. Does not block.
+    """Return a seed, 0 <= seed < 2**63, drawn from a generator as torch's loader draws its own. Does not block.
 
     Args:
         generator: shmtensor's (None: the default one), torch's or NumPy's.
 
     Raises:
-        DTypeError: none of these.
+        DTypeError: `generator` is none of these.
     """
     if generator is None:
         generator = default_generator
-    if isinstance(generator, Generator):  # two draws of 32 bits, as torch's random_() of an int64
+    if isinstance(generator, Generator):  # two draws of 32 bits, as in torch's random_() of an int64
         return (generator.random() << 32 | generator.random()) & (_WORD >> 1)
     if isinstance(generator, np.random.Generator):
         return int(generator.integers(1 << 63))
@@ -76,7 +76,7 @@ def draw_seed(generator: Any = None) -> int:
 
 
 class _Key(ISeedSequence):
-    """What gives Philox its key. Philox(key=) first makes a seed from the system, which takes three times as long."""
+    """The source of Philox's key. Philox(key=) first gets a seed from the system, which takes three times as long."""
 
     def __init__(self, key: tuple[int, int]) -> None:
         self.key = key
@@ -86,7 +86,7 @@ class _Key(ISeedSequence):
 
 
 class _Current(threading.local):
-    """The sample that this thread loads."""
+    """The sample that this thread is loading."""
 
     sample: tuple[int, int, Any] | None = None  # seed, epoch, index
     generator: np.random.Generator | None = None
@@ -96,27 +96,27 @@ _current: Final = _Current()
 
 
 def begin_sample(seed: int, epoch: int, index: Any) -> None:
-    """Note which sample this thread loads from now on. Does not block; takes far less than a microsecond."""
+    """Set the sample that this thread is loading. Does not block; takes far less than a microsecond."""
     _current.sample = (seed, epoch, index)
     _current.generator = None
 
 
 def end_samples() -> None:
-    """Note that this thread no longer loads a sample. Does not block."""
+    """Record that this thread is not loading a sample. Does not block."""
     _current.sample = _current.generator = None
 
 
 def generator_of(seed: int, epoch: int, index: Any) -> np.random.Generator:
-    """A generator of a sample: Philox with the key (seed and epoch mixed, index), from counter 0. Does not block."""
+    """Return the generator of a sample: Philox with key (mixed seed and epoch, index) and counter 0. Does not block."""
     return np.random.Generator(Philox(_Key((mixed(seed, epoch), index_word(index)))))  # type: ignore[arg-type]
 
 
 def sample_generator() -> np.random.Generator:
-    """NumPy's generator of the sample that this thread loads; the same object until the sample is done. Does not block.
+    """Return a NumPy generator for the sample that this thread is loading. Does not block.
 
-    Its numbers depend on the loader's seed, the epoch and the sample's index: they are the same for any number of
-    workers and any order of loading. Where no loader asked for the sample, as in `dataset[3]`, it is a new one with a
-    seed from `shmtensor.default_generator`.
+    It is the same object until the sample is done. Its numbers depend on the loader's seed, the epoch and the sample's
+    index: they are the same for any number of workers and any order of loading. Outside of a loader, as in
+    `dataset[3]`, it is a new generator with a seed from `shmtensor.default_generator`.
 
     Example:
         def __getitem__(self, index):
@@ -131,14 +131,14 @@ def sample_generator() -> np.random.Generator:
     return generator
 
 
-# -- libraries that have a generator for all ---------------------------------------------------------------------------
+# -- libraries with a global generator ---------------------------------------------------------------------------------
 
 
 _GIVE: Final = "give names of 'python', 'numpy', 'shmtensor', 'torch'"
 
 
 class _Library:
-    """How to seed one library, and to save and restore the state of its generator."""
+    """Functions to seed one library, and to save and restore the state of its generator."""
 
     def __init__(
         self, seed: Callable[[int], Any], get_state: Callable[[], Any], set_state: Callable[[Any], Any], bits: int
@@ -168,13 +168,13 @@ def _library(name: str) -> _Library:
 class Reseeding:
     """Seeds the generators of libraries for a sample: `Reseeding(("python", "numpy"))(seed, epoch, index)`.
 
-    Each library gets another seed. Pickles hold the names only.
+    Each library gets a different seed. A pickle has only the names.
 
     Args:
         names: "python", "numpy", "shmtensor" or "torch"; one name, or several.
 
     Raises:
-        InvalidArgument: another name, or no names.
+        InvalidArgument: an unknown name, or no names.
         MissingExtra: torch is not installed.
     """
 
@@ -194,7 +194,7 @@ class Reseeding:
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """Restore the generators' states at the end of a `with` statement, for loading in the caller's process."""
+        """Restore the generators' states at the end of a `with` block, for loading in the caller's process."""
         states = [library.get_state() for library in self._libraries]
         try:
             yield
@@ -211,12 +211,12 @@ class Reseeding:
 
 @dataclass
 class WorkerInfo:
-    """What `get_worker_info()` gives, with torch's names.
+    """The result of `get_worker_info()`, with torch's names.
 
     Attributes:
         id: the worker's number, from 0.
-        num_workers: how many there are.
-        seed: a number of this worker; what a sample draws should come from `sample_generator()` instead.
+        num_workers: number of workers.
+        seed: a seed of this worker; samples should draw from `sample_generator()` instead.
         dataset: the dataset object of this worker.
     """
 
@@ -230,21 +230,21 @@ _worker: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Information about the worker that calls this; None in other processes. Does not block."""
+    """Return information about the calling worker; None in other processes. Does not block."""
     return _worker
 
 
 def set_worker_info(info: WorkerInfo | None) -> None:
-    """Set what `get_worker_info()` gives in this process. Does not block."""
+    """Set the result of `get_worker_info()` in this process. Does not block."""
     global _worker
     _worker = info
 
 
 def begin_worker(info: WorkerInfo) -> None:
-    """Set what `get_worker_info()` gives, and seed the generators of libraries, which forked workers have in common.
+    """Set the result of `get_worker_info()`, and seed the libraries' generators, whose state forked workers share.
 
-    torch, if it is imported, computes with one thread from now on. Its `get_worker_info()` gives the same, where there
-    is a dataset.
+    If torch is imported, it computes with one thread from now on. Its `get_worker_info()` returns the same, if there is
+    a dataset.
     """
     set_worker_info(info)
     random.seed(info.seed)

@@ -1,7 +1,7 @@
-"""Samplers: the order of samples, and their batches. Random orders depend on (seed, epoch) only.
+"""Samplers: the order of samples, and their batches. Random orders depend only on (seed, epoch).
 
-An iteration of a sampler is an epoch: it counts them from 0, and `set_epoch` sets the next one. A loader calls it of
-samplers that it made, and of others if its own `set_epoch` was called.
+Each iteration of a sampler is an epoch, counted from 0; `set_epoch` sets the next one. A loader calls `set_epoch` of
+samplers that it created, and of others if its own `set_epoch` was called.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 def _seed_and_epoch(sampler: Any, state: Any) -> tuple[int, int]:
-    """What a state holds. Raises InvalidArgument."""
+    """Return the seed and epoch in a state. Raises InvalidArgument."""
     try:
         return int(state["seed"]), int(state["epoch"])
     except (KeyError, TypeError, ValueError):
@@ -46,20 +46,20 @@ def _seed_and_epoch(sampler: Any, state: Any) -> tuple[int, int]:
 
 
 class Sampler(Generic[T_co]):
-    """Base of samplers. A subclass gives `__iter__`, of indices or of lists of indices, and may give `__len__`."""
+    """Base of samplers. A subclass defines `__iter__`, over indices or lists of indices, and may define `__len__`."""
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
-        """Set which epoch the next iteration is. Here it has no effect: the order is the same in all."""
+        """Set the epoch of the next iteration. It has no effect here, because the order is the same in all epochs."""
 
 
 class _Ordered(Sampler[int]):
     """A sampler whose order is an array, or a list of other keys, which depends on the epoch."""
 
     epoch: int = 0
-    """Which epoch the next iteration is."""
+    """Epoch of the next iteration."""
 
     def order(self) -> Keys:
         """The indices of the epoch `self.epoch`, in order. Does not begin it. Does not block."""
@@ -70,7 +70,7 @@ class _Ordered(Sampler[int]):
         self.epoch = int(epoch)
 
     def _next(self) -> Any:
-        """`order`, and the next iteration is the next epoch."""
+        """Return `order()`, and advance to the next epoch."""
         order = self.order()
         self.epoch += 1
         return order
@@ -80,7 +80,7 @@ class _Ordered(Sampler[int]):
 
 
 def _each(order: Keys) -> Iterator[Any]:
-    """The keys of a list, or Python's integers of an array, a part at a time."""
+    """Yield the keys of a list, or the elements of an array as Python's integers, converted in parts."""
     if isinstance(order, list):
         yield from order
         return
@@ -92,7 +92,7 @@ class SequentialSampler(Sampler[int]):
     """All indices of a dataset, from 0.
 
     Args:
-        data_source: what has a `len()`.
+        data_source: an object with a `len()`.
     """
 
     def __init__(self, data_source: Sized) -> None:
@@ -108,7 +108,7 @@ class SequentialSampler(Sampler[int]):
 class _Random(_Ordered):
     """A sampler with a seed, which is drawn when it is first needed.
 
-    `state_dict()` is seed and epoch: an iteration after `load_state_dict` gives the order that one at that time gave.
+    `state_dict()` has the seed and epoch: the iteration after `load_state_dict` repeats the order that followed it.
     """
 
     def __init__(self, generator: Any, seed: int | None) -> None:
@@ -117,7 +117,7 @@ class _Random(_Ordered):
 
     @property
     def seed(self) -> int:
-        """The seed; drawn from the generator, or the default one, unless it was given. Does not block."""
+        """The seed; drawn from the generator, or the default one, if it was not given. Does not block."""
         if self._seed is None:
             self._seed = draw_seed(self.generator)
         return self._seed
@@ -127,7 +127,7 @@ class _Random(_Ordered):
         self._seed = int(seed)
 
     def _generator(self) -> Generator:
-        """The generator of the epoch. In epoch 0 the seed is its own, as torch's RandomSampler has it."""
+        """Return the generator of the epoch. In epoch 0 it has the sampler's seed, as in torch's RandomSampler."""
         return Generator(self.seed if self.epoch == 0 else mixed(self.seed, self.epoch))
 
     def state_dict(self) -> dict[str, Any]:
@@ -144,14 +144,14 @@ class RandomSampler(_Random):
     """Indices of a dataset in random order, or drawn with replacement.
 
     Args:
-        data_source: what has a `len()`.
-        replacement: whether an index can be drawn again before all others were.
-        num_samples: how many; default the length.
-        generator: what the seed is drawn from, once; default `shmtensor.default_generator`.
-        seed: the seed of all epochs, in place of one that is drawn.
+        data_source: an object with a `len()`.
+        replacement: draw with replacement: an index can be drawn again before all others were.
+        num_samples: number of indices of an iteration; default: the length.
+        generator: generator from which the seed is drawn, once; default `shmtensor.default_generator`.
+        seed: the seed of all epochs, instead of a drawn one.
 
     Raises:
-        InvalidArgument: replacement is not a bool, or num_samples (or the length) not positive.
+        InvalidArgument: replacement is not a bool, or num_samples (or the length) is not positive.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class RandomSampler(_Random):
 
     @property
     def num_samples(self) -> int:
-        """How many indices an iteration gives."""
+        """Number of indices of an iteration."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def order(self) -> Order:
@@ -192,8 +192,8 @@ class SubsetRandomSampler(_Random):
     """Given indices in random order.
 
     Args:
-        indices: the indices, a sequence or array; they may be any keys of a dataset, and are given as they are.
-        generator, seed: as of `RandomSampler`.
+        indices: the indices, a sequence or array; they may be any keys of a dataset, and are returned unchanged.
+        generator, seed: as for `RandomSampler`.
     """
 
     def __init__(self, indices: Sequence[Any], generator: Any = None, *, seed: int | None = None) -> None:
@@ -201,7 +201,7 @@ class SubsetRandomSampler(_Random):
         self.indices = indices
 
     def order(self) -> Keys:
-        """The indices of the epoch `self.epoch`, in order: an array where they are integers, else a list of them.
+        """The indices of the epoch `self.epoch`, in order: an array if they are integers, else a list.
 
         Does not begin the epoch. Does not block.
         """
@@ -214,7 +214,7 @@ class SubsetRandomSampler(_Random):
 
 
 def _integers(indices: Sequence[Any]) -> Order | None:
-    """Indices as an array; None: they are not 64-bit integers."""
+    """Return the indices as an array; None: they are not 64-bit integers."""
     array = array_of(indices)
     if array is None:
         if not set(map(type, indices)) <= {int}:
@@ -226,17 +226,17 @@ def _integers(indices: Sequence[Any]) -> Order | None:
 
 
 class WeightedRandomSampler(_Random):
-    """Indices from 0, each with a probability in proportion to its weight.
+    """Indices from 0, each with a probability proportional to its weight.
 
     Args:
         weights: a weight for each index, from 0; their sum need not be 1.
-        num_samples: how many indices an iteration gives.
+        num_samples: number of indices of an iteration.
         replacement: whether an index can be drawn again.
-        generator, seed: as of `RandomSampler`.
+        generator, seed: as for `RandomSampler`.
 
     Raises:
         InvalidArgument: num_samples is not positive, replacement is not a bool, or weights are not a sequence of
-            numbers; when it is iterated, fewer weights above 0 than samples to draw without replacement.
+            numbers; from an iteration without replacement: fewer weights are above 0 than samples are drawn.
     """
 
     def __init__(
@@ -274,8 +274,8 @@ class BatchSampler(Sampler[list[int]]):
 
     Args:
         sampler: a sampler, or any iterable of indices or other keys.
-        batch_size: how many indices a list has.
-        drop_last: whether a last list of fewer is left out.
+        batch_size: number of indices in a list.
+        drop_last: drop a last list of fewer indices.
 
     Raises:
         InvalidArgument: batch_size is not positive, or drop_last is not a bool.
@@ -287,14 +287,14 @@ class BatchSampler(Sampler[list[int]]):
         self.sampler = sampler
 
     def set_epoch(self, epoch: int) -> None:
-        """`set_epoch` of the sampler, if it has one. Does not block."""
+        """Call `set_epoch` of the sampler, if it has one. Does not block."""
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def batches(self) -> Iterator[Keys]:
-        """The batches of an iteration: as int64 arrays where the sampler has its order so, else as lists.
+        """Return the batches of an iteration: as int64 arrays if the sampler's order is an array, else as lists.
 
-        The iteration begins now, and not with its first batch: the sampler may be told another epoch meanwhile.
+        The iteration begins at this call, not at its first batch, because the sampler's epoch may be set meanwhile.
         """
         own, theirs = type(self).__iter__, getattr(type(self.sampler), "__iter__", None)
         if own is not BatchSampler.__iter__ or theirs not in (_Ordered.__iter__, SequentialSampler.__iter__):
@@ -329,11 +329,11 @@ class BucketSampler(Sampler[list[int]]):
 
     Args:
         lengths: the length of each sample, a sequence or array.
-        batch_size: how many indices a batch has.
-        drop_last: whether the one batch of fewer is left out.
+        batch_size: number of indices in a batch.
+        drop_last: drop the one batch of fewer indices.
         shuffle: whether the order is random.
-        window: how many batches a window has. More: less padding; fewer: more random.
-        generator, seed: as of `RandomSampler`.
+        window: number of batches in a window. A larger window means less padding, a smaller one more randomness.
+        generator, seed: as for `RandomSampler`.
 
     Raises:
         InvalidArgument: batch_size or window is not positive, drop_last is not a bool, or lengths have more than one
@@ -375,7 +375,7 @@ class BucketSampler(Sampler[list[int]]):
             self._random.load_state_dict(state_dict)
 
     def batches(self) -> Iterator[Order]:
-        """The batches of an iteration, as int64 arrays. It begins now, as that of `BatchSampler`."""
+        """Return the batches of an iteration, as int64 arrays. It begins at this call, as in `BatchSampler`."""
         if self._random is None:
             return iter(())
         size = self.batch_size
@@ -404,7 +404,7 @@ class BucketSampler(Sampler[list[int]]):
 
 
 def _group() -> tuple[int, int]:
-    """(number of ranks, rank) of torch.distributed if it is used, else of the variables that torchrun sets."""
+    """Return (number of ranks, rank) of torch.distributed if it is used, else from the variables that torchrun sets."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -419,21 +419,21 @@ def _group() -> tuple[int, int]:
 
 
 class DistributedSampler(_Ordered):
-    """The part of a dataset's indices that one of several processes takes. All take equally many.
+    """The indices of a dataset for one of several processes. All processes have equally many.
 
-    The order is torch's, of the same seed and epoch; as there, it stays the same until `set_epoch`, its own or the
-    loader's.
+    The same seed and epoch give torch's order. As in torch, it stays the same until `set_epoch` is called, on the
+    sampler or the loader.
 
     Args:
-        dataset: what has a `len()`.
-        num_replicas, rank: how many processes there are, and which one this is; default those of torch.distributed
-            or, if it is not used, of the environment's WORLD_SIZE and RANK.
-        shuffle: whether the order is random, of seed and epoch.
-        seed: the same in all processes.
-        drop_last: leave samples out, so that all have equally many; else some are taken twice.
+        dataset: an object with a `len()`.
+        num_replicas, rank: number of processes, and number of this one; default: those of torch.distributed or, if it
+            is not used, the environment's WORLD_SIZE and RANK.
+        shuffle: whether the order is random, from seed and epoch.
+        seed: must be the same in all processes.
+        drop_last: leave samples out, so that all processes have equally many; else some samples are used twice.
 
     Raises:
-        InvalidArgument: a rank that does not exist, or none known.
+        InvalidArgument: a rank out of range, or no rank known.
     """
 
     def __init__(

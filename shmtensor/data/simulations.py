@@ -1,8 +1,8 @@
-"""Simulations in the workers of a pool: inputs go into rows of shared memory, and results come back in such rows.
+"""Simulations in the workers of a pool: inputs and results are written to rows of shared memory.
 
-Each simulation has a row of its own in the inputs, and in the results of each method. It has one call under way at a
-time, so its rows are free once the program has its result. A call takes a message for each worker; a result takes none,
-and one that the program waits for wakes it by one more (simulation_group.py has the words that both look at).
+Each simulation has its own row in the inputs, and in the results of each method. It has at most one pending call, so
+its rows are free once the program has its result. A call takes one message for each worker. A result takes none, except
+one to wake the program if it waits (simulation_group.py describes the shared words).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = ["Simulations"]
 _TRIES: Final = 3
 """Workers that may die in a row while they run one simulation."""
 _LOOK: Final = 0.05
-"""Seconds between looks whether a message has come that another thread has read."""
+"""Seconds between checks for a message that another thread may have read."""
 _SHOWN: Final = 8
-"""Ids in a message."""
+"""Maximum number of ids in a message."""
 _NONE: Final = np.empty(0, np.int64)
 
 
@@ -60,7 +60,7 @@ class _Slots:
 
 
 class Simulations(User):
-    """Objects that live in the workers of a WorkerPool, which makes them by `simulations`. See docs/data.md.
+    """Objects that live in the workers of a WorkerPool, created by its method `simulations`. See docs/data.md.
 
     Use it in a `with` statement, or drop it, to end the simulations.
     """
@@ -74,13 +74,13 @@ class Simulations(User):
         self._states = self._words[STATES:]
         self._methods: list[str] = []
         self._method_of = np.zeros(count, np.int64)  # index in `_methods` of the last call
-        self._slots: dict[str, _Slots | None] = {}  # by method; None: no use
-        self._untold: list[Any] = []  # messages about slots, which go with the next call
+        self._slots: dict[str, _Slots | None] = {}  # by method; None: not useful
+        self._untold: list[Any] = []  # messages about slots, which are sent with the next call
         self._inputs: _Slots | None = None
-        self._structure: Any = None  # of inputs, with shapes and types
-        self._messages: dict[int, Any] = {}  # results, or what of them has no slot
+        self._structure: Any = None  # structure of the inputs, with shapes and types
+        self._messages: dict[int, Any] = {}  # results, or their parts without a slot
         self._is_restarted = np.zeros(count, np.bool_)
-        self._deaths = np.zeros(count, np.int64)  # in a row
+        self._deaths = np.zeros(count, np.int64)  # consecutive deaths of workers, by simulation
         self._death: WorkerDied | None = None  # not raised yet
         self._is_closed = False
         core.add(self)
@@ -88,12 +88,12 @@ class Simulations(User):
         self._end.atexit = False
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of simulations."""
         return self._count
 
     @property
     def waiting(self) -> NDArray[np.int64]:
-        """Ids of simulations that have a call without a result that was gathered. Does not block."""
+        """Ids of simulations that have a call whose result was not gathered. Does not block."""
         return np.flatnonzero(self._states != IDLE)
 
     @property
@@ -117,17 +117,18 @@ class Simulations(User):
     def send(self, inputs: Any = None, ids: Iterable[int] | None = None, method: str = "step") -> None:
         """Call a method of simulations. Does not wait for them; blocks only for memory.
 
-        The method gets its part of the inputs as NumPy's arrays and numbers of its own. It is called without
-        arguments if `inputs` is None.
+        Each simulation's method gets its row of the inputs as NumPy arrays and numbers, which it may keep. It is called
+        without arguments if `inputs` is None.
 
         Args:
-            inputs: a tree (dicts, lists, tuples) of arrays or tensors, each with first axis len(ids), or None.
-            ids: of simulations, in the order of `inputs`; default: all.
-            method: its name.
+            inputs: a tree (dicts, lists, tuples) of arrays or tensors, each with a first axis of length len(ids), or
+                None.
+            ids: ids of the simulations, in the order of `inputs`; default: all.
+            method: name of the method.
 
         Raises:
-            InvalidArgument: an unknown id; a simulation that has a call whose result was not gathered; a first axis
-                of another length; the pool is closed, or of another process.
+            InvalidArgument: an unknown id; a simulation that has a call whose result was not gathered; a first axis of
+                another length; the pool is closed, or belongs to another process.
             OutOfMemory: not enough memory for inputs of a new shape.
         """
         core = self._core
@@ -146,7 +147,7 @@ class Simulations(User):
                 self._methods.append(method)
             try:
                 self._call(method, places, inputs is not None)
-            except KeyboardInterrupt:  # some may not be told
+            except KeyboardInterrupt:  # some workers may not have the call
                 core.close(INTERRUPTED)
                 raise
 
@@ -164,7 +165,7 @@ class Simulations(User):
     def _require_open(self) -> None:
         self._core.require_open()
         if self._is_closed:
-            raise InvalidArgument("these simulations are closed; make others with pool.simulations")
+            raise InvalidArgument("these simulations are closed; create new ones with pool.simulations")
 
     def _places(self, ids: Iterable[int] | None) -> NDArray[np.int64]:
         if ids is None:
@@ -184,7 +185,7 @@ class Simulations(User):
                 f"({len(busy)} of {len(places)} ids have one)"
             )
         if len(np.unique(places)) < len(places):
-            raise InvalidArgument("ids has an id twice; a simulation can have one call at a time")
+            raise InvalidArgument("ids has a duplicate; a simulation can have one call at a time")
         return places
 
     def _write(self, inputs: Any, places: NDArray[np.int64]) -> None:
@@ -209,7 +210,7 @@ class Simulations(User):
             into[places] = array
 
     def _tell_untold(self) -> None:
-        """Tell workers what they do not know of slots. Raises InvalidArgument: the tree of inputs cannot be sent."""
+        """Send new slots to the workers. Raises InvalidArgument: the tree of inputs cannot be sent."""
         try:
             for message in self._untold:
                 self._core.tell(message)
@@ -228,32 +229,32 @@ class Simulations(User):
     def gather(
         self, min: int = 1, max: int | None = None, deadline: float | None = None
     ) -> tuple[NDArray[np.int64], Any]:
-        """Wait until at least `min` results are there, and return them, in the order in which they came.
+        """Wait until at least `min` results are ready, and return them in order of arrival.
 
-        The results of one call are those of one method, that of the oldest one; others stay for the next call. A
-        gather also returns if results that it waits for will not come, because a worker died: see `restarted`.
+        One gather returns results of one method, that of the oldest result; others stay for the next gather. It also
+        returns if results that it waits for will not come, because a worker died: see `restarted`.
 
         Args:
-            min: how many results to wait for; 0: none.
-            max: how many to return; default: all that are there.
-            deadline: seconds to wait at most; then fewer are returned, or none.
+            min: number of results to wait for; 0: do not wait.
+            max: maximum number of results to return; default: all that are ready.
+            deadline: maximum seconds to wait; then fewer results are returned, or none.
 
         Returns:
-            (ids, int64; values: a tree of the results, with tensors of a new first axis of len(ids) in shared memory,
-            collated as by `default_collate`, but types do not depend on the order: Python's floats count as float64;
-            None if there are none, or if all are None).
+            (ids, values). ids: int64, (n,). values: a tree of the results, whose tensors have a new first axis of
+            length n, in shared memory. It is collated as by `default_collate`, but types do not depend on the order:
+            Python's floats count as float64. None if there are no results, or all are None.
 
         Raises:
-            InvalidArgument: `min` is more than there are calls without a gathered result, or than `max`; the pool is
-                closed, or of another process.
-            Exception: what the method raised, or the factory, with the id and the worker's traceback; or TaskFailed.
-                Other results stay for the next gather, and that simulation can be called again.
-            WorkerDied: with on_worker_death="raise", a worker died; what it had is lost, and other workers go on.
+            InvalidArgument: `min` is larger than the number of calls without a gathered result, or than `max`; the pool
+                is closed, or belongs to another process.
+            Exception: the exception of the method or the factory, with the id and the worker's traceback; or
+                TaskFailed. Other results stay for the next gather, and that simulation can be called again.
+            WorkerDied: with on_worker_death="raise", a worker died; its calls are lost, and other workers continue.
             SampleMismatch: results of unequal shapes.
-            DTypeError: results that are not numbers, arrays or trees of these, or of types that do not go together.
-                After both, the results stay, and `gather(1, 1)` returns them one by one. A single result that cannot
-                be used is dropped.
-            TaskTimeout: nothing came within the pool's `timeout`.
+            DTypeError: results that are not numbers, arrays or trees of these, or have types that do not go together.
+                After this error and SampleMismatch, the results stay, and `gather(1, 1)` returns them one by one. A
+                single result that cannot be used is dropped.
+            TaskTimeout: no result came within the pool's `timeout`.
         """
         core = self._core
         core.require_open()
@@ -271,7 +272,7 @@ class Simulations(User):
             if found is None:
                 if bound is not None and limit == bound and limit != until:
                     core.late(f"fewer than {min} results came")
-                core.drain()  # it may have the message that results are there, of an earlier call
+                core.drain()  # the queue may have the message about results of an earlier call
                 found = self._finished()
             if self._death is not None:
                 death, self._death = self._death, None
@@ -286,7 +287,7 @@ class Simulations(User):
                 raise
 
     def _check(self, least: int, most: int | None, deadline: float | None) -> None:
-        """Raise InvalidArgument for bounds that cannot be met."""
+        """Raise InvalidArgument for bounds that cannot be satisfied."""
         if deadline is not None and (not isinstance(deadline, int | float | np.number) or deadline != deadline):
             raise InvalidArgument(f"deadline is {deadline!r}; give seconds, 0 not to wait, None for no bound")
         if most is not None and least > most:
@@ -299,12 +300,12 @@ class Simulations(User):
             )
 
     def _finished(self) -> NDArray[np.int64]:
-        """Ids of results that can be taken, in the order in which they came."""
+        """Return the ids of results that can be taken, in order of arrival."""
         places = np.flatnonzero(self._states > 0)
         return places[np.argsort(self._states[places], kind="stable")]
 
     def _ready(self, least: int) -> NDArray[np.int64] | None:
-        """The results that there are, if these are enough, or if no more will come."""
+        """Return the ids of the results, if there are enough, or if no more will come."""
         if self._is_closed:  # by another thread
             self._require_open()
         words = self._words
@@ -320,7 +321,7 @@ class Simulations(User):
                 return None
 
     def _taken(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
-        """(Ids, values) of results, of which the simulations can be called again."""
+        """Return (ids, values) of results. Their simulations can be called again."""
         if not len(places):
             return _NONE, None
         forms = np.array(
@@ -344,7 +345,7 @@ class Simulations(User):
         return places, values
 
     def _values(self, places: NDArray[np.int64], forms: NDArray[np.int64], method: str) -> Any:
-        """The tree of results. Those that cannot be joined stay; of one that cannot be read or used, nothing does."""
+        """Return the tree of results. Those that cannot be joined stay; one that cannot be read or used is dropped."""
         slots = self._slots.get(method)
         messages = {
             place: self._message(place)
@@ -383,7 +384,7 @@ class Simulations(User):
         slots: _Slots | None,
         values: dict[int, Any],
     ) -> Any:
-        """The tree of results, of which `values` has what was in messages."""
+        """Return the tree of results; `values` has their parts from messages."""
         if (forms == NOTHING).all():
             return None
         functions = unordered_collate_fn_map()
@@ -405,16 +406,16 @@ class Simulations(User):
         return collate(results, collate_fn_map=functions)
 
     def _message(self, place: int) -> Any:
-        """What a worker has put before it set the state of a simulation."""
+        """Return the message that a worker put before it set the state of a simulation."""
         while place not in self._messages:
             self._core.drain()
-            if place not in self._messages:  # another thread has it, and takes it next
+            if place not in self._messages:  # another thread has read it, and stores it next
                 self._core.change.wait(_LOOK)
                 self._core.require_open()
         return self._messages.pop(place)
 
     def _learn(self, method: str, sample: Any) -> None:
-        """Make slots for the results of a method, from the first one."""
+        """Make slots for the results of a method, from its first result."""
         if method not in self._slots:
             layout = layout_of(sample)
             slots = self._slots[method] = _Slots(layout, self._count) if layout.dtypes else None
@@ -428,7 +429,7 @@ class Simulations(User):
     # -- what the pool calls
 
     def greeting(self, member: int) -> list[Any]:
-        """The factory, and what is known of inputs and results."""
+        """Return messages with the factory, and the slots of inputs and results."""
         places = list(range(member, self._count, self._core.workers))
         found: list[Any] = [("group", self.number, Parcel(self._factory), places, self._words_tensor)]
         if self._inputs is not None:
@@ -444,10 +445,10 @@ class Simulations(User):
             self._messages[place] = content
 
     def fail(self, task: Task, error: Exception | Failure) -> None:
-        """There are no tasks of simulations."""
+        """Do nothing: simulations have no tasks."""
 
     def held_by(self, member: int) -> str:
-        """The simulation that a worker is running."""
+        """Describe the simulation that a worker is running."""
         places = np.arange(member, self._count, self._core.workers)
         running = places[self._states[places] == RUNNING]
         if len(running):
@@ -459,7 +460,7 @@ class Simulations(User):
         return ""
 
     def lose(self, member: int, death: Callable[[], WorkerDied]) -> None:
-        """Another worker creates the simulations of a dead one again; calls in progress have no result."""
+        """Have another worker create the simulations of a dead one again; calls in progress get no result."""
         places = np.arange(member, self._count, self._core.workers)
         if not len(places):
             return
@@ -471,7 +472,7 @@ class Simulations(User):
         unfinished = places[self._states[places] < 0]
         self._states[unfinished] = IDLE
         for place in unfinished.tolist():
-            self._messages.pop(place, None)  # of a result whose state was not set any more
+            self._messages.pop(place, None)  # the message of a result whose state the worker did not set
         self._is_restarted[places] = True
 
 
@@ -506,7 +507,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _rebuilt(tree: Any, leaf: Callable[[Any], Any]) -> Any:
-    """The tree with `leaf` of each leaf, in the order of `flattened`."""
+    """Return the tree with `leaf()` of each leaf, in the order of `flattened`."""
     kind = type(tree)
     if kind is dict:
         return {key: _rebuilt(part, leaf) for key, part in tree.items()}

@@ -1,4 +1,4 @@
-"""Which number of workers and of batches loaded ahead is the fastest, found by trying them on the dataset."""
+"""Measurement of the fastest number of workers and of batches loaded ahead, by trials on the dataset."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..storage.arguments import require_integer
 
 _PREFETCH: Final = (2, 4)
 _GAIN: Final = 1.05
-"""What more workers must bring to be preferred."""
+"""Speedup at which more workers are preferred."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting, and what came of it.
+    """One setting, and its result.
 
     Attributes:
         num_workers, prefetch_factor: the setting; the factor is None without workers.
-        samples_per_second: what it brought; 0 if it did not fit into `max_bytes`.
-        nbytes: of the batches that are loaded ahead.
+        samples_per_second: the measured speed; 0 if the batches did not fit into `max_bytes`.
+        nbytes: bytes of the batches that are loaded ahead.
     """
 
     num_workers: int
@@ -34,11 +34,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried.
+    """The trials of `DataLoader.tune`.
 
     Attributes:
-        best: the fastest setting, of equally fast ones the smallest.
-        trials: all, in the order in which they were tried.
+        best: the fastest setting; of equally fast ones the smallest.
+        trials: all trials, in the order of their measurement.
     """
 
     best: Trial
@@ -46,7 +46,7 @@ class Tuning:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments for a DataLoader."""
+        """Return the best arguments for a DataLoader."""
         chosen: dict[str, Any] = {"num_workers": self.best.num_workers}
         if self.best.prefetch_factor is not None:
             chosen["prefetch_factor"] = self.best.prefetch_factor
@@ -63,13 +63,13 @@ class Tuning:
 
 
 def tuned(make: Callable[..., Any], max_bytes: int | None, max_workers: int | None, seconds: float) -> Tuning:
-    """Try settings, more workers as long as these help. Blocks for about `seconds` for each.
+    """Measure settings, with more workers as long as these help. Blocks for about `seconds` for each.
 
     Args:
-        make: makes a loader with the arguments num_workers, prefetch_factor and max_bytes.
-        max_bytes: of the batches that are loaded ahead.
-        max_workers: at most so many; None: as many as there are processors.
-        seconds: for each setting.
+        make: returns a loader with the arguments num_workers, prefetch_factor and max_bytes.
+        max_bytes: maximum bytes of the batches that are loaded ahead.
+        max_workers: maximum number of workers; None: the number of processors.
+        seconds: seconds for each setting.
     """
     processors = len(os.sched_getaffinity(0))
     most = require_integer("max_workers", processors if max_workers is None else max_workers, 0)
@@ -88,7 +88,7 @@ def tuned(make: Callable[..., Any], max_bytes: int | None, max_workers: int | No
 
 
 def _counts(most: int) -> Iterator[int]:
-    """1, 2, 4, ... and at last `most`."""
+    """Yield 1, 2, 4, ... and finally `most`."""
     count = 1
     while count < most:
         yield count
@@ -122,7 +122,7 @@ def _trial(
 
 
 def _endless(loader: Any) -> Iterator[int]:
-    """Number the batches of epoch after epoch. Ends if one has none."""
+    """Yield the numbers of the batches of one epoch after another. Ends if an epoch has none."""
     number = 0
     while True:
         before = number

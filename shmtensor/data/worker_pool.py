@@ -37,9 +37,9 @@ class PoolStats:
     """Statistics of a WorkerPool, a snapshot.
 
     Attributes:
-        workers: how many there are.
+        workers: number of workers.
         restarts: workers that were replaced.
-        tasks: of maps, that are given to workers and have no result yet.
+        tasks: tasks of maps that were given to workers and have no result yet.
     """
 
     workers: int
@@ -48,21 +48,21 @@ class PoolStats:
 
 
 class WorkerPool:
-    """Worker processes that stay: they run functions over streams (`map`), and hold simulations. See docs/data.md.
+    """Persistent worker processes, which run functions over streams (`map`), and hold simulations. See docs/data.md.
 
     Arrays and tensors of results arrive as tensors in shared memory, which is moved to the program, not copied again.
     Workers ignore SIGINT and SIGTERM, and end with the pool (`close`, the end of a `with` statement, garbage
     collection) or with the program, however it ends. Several threads may use one pool.
 
     Args:
-        workers: how many; default: as many as this process has processors.
+        workers: number of workers; default: the number of processors of this process.
         initializer: called by each worker at its start with its number, from 0; `get_worker_info()` has more.
-        context: a start method, or a context that has one; default the program's.
-        output: what tensors of results are: "shmtensor", "numpy", "torch" or "jax". Nothing is copied.
-        on_worker_death: "raise": what a worker had when it died fails with WorkerDied. "restart": another worker does
-            it. In both cases another worker takes its place, and the pool goes on.
-        timeout: seconds that the program waits for a result at most; 0: no bound.
-        seed: of the random numbers of workers and of `sample_generator()`; default: drawn once.
+        context: a start method, or a context that has one; default: the program's.
+        output: type of the tensors of results: "shmtensor", "numpy", "torch" or "jax". Nothing is copied.
+        on_worker_death: "raise": the task that a worker had when it died fails with WorkerDied. "restart": another
+            worker repeats it. In both cases another worker takes its place, and the pool continues.
+        timeout: maximum seconds that the program waits for a result; 0: no bound.
+        seed: seed of the workers' random numbers and of `sample_generator()`; default: drawn once.
 
     Raises:
         InvalidArgument: a value out of range.
@@ -108,25 +108,25 @@ class WorkerPool:
         ahead: int | None = None,
         chunk: int = 1,
     ) -> Iterator[Any]:
-        """Call a function with each item, in the workers. Returns before the first result is there.
+        """Call a function with each item, in the workers. Returns before the first result is ready.
 
-        `items` is read here, as results are asked for. Workers call the function meanwhile for items that were read
-        ahead. The function is sent once to each worker. An exception of the function is raised in the place of its
-        result, with the item's index and the worker's traceback; further results can still be got. A map that is
-        dropped ends: workers begin no more of its items.
+        `items` is read in this process, as results are requested. Workers process items that were read ahead. The
+        function is sent once to each worker. An exception of the function is raised in place of its result, with the
+        item's index and the worker's traceback; the iterator can still return further results. If the iterator is
+        dropped, workers start no more of its items.
 
         Args:
-            function: of a module, or any object that can be pickled.
-            items: may be without an end.
-            in_order: whether results come in the order of items; else as they are complete.
-            ahead: items read and not handed out at most; default 4 chunks for each worker.
+            function: a function of a module, or any callable that can be pickled.
+            items: an iterable, possibly infinite.
+            in_order: return results in the order of items; else as they are complete.
+            ahead: maximum number of items read and not handed out; default: 4 chunks for each worker.
             chunk: items that a worker takes at once; more than 1 for functions of less than about 0.1 ms.
 
         Returns:
-            An iterator of results. Its `next` blocks until one is there, and raises what the function raised, or
+            An iterator of results. Its `next` blocks until one is ready, and raises the function's exception, or
             TaskFailed if that cannot be raised here; WorkerDied with the worker, signal and item; TaskTimeout;
-            InvalidArgument: the pool is closed, or of another process. What the iterator of `items` raises comes
-            after the results before it.
+            InvalidArgument: the pool is closed, or belongs to another process. An exception of the iterator of `items`
+            is raised after the results before it.
 
         Raises:
             InvalidArgument: the function cannot be sent, a value is out of range, or the pool is closed.
@@ -138,14 +138,14 @@ class WorkerPool:
         return _Map(self._core, function, iter(items), in_order, ahead, min(chunk, ahead), self._convert)
 
     def simulations(self, factory: Callable[[int], Any], count: int) -> Simulations:
-        """Make simulations, or other objects with a state: simulation i is `factory(i)`, in worker i % workers.
+        """Create simulations, or other stateful objects: simulation i is `factory(i)`, in worker i % workers.
 
-        Returns at once. The simulations live as long as what is returned; at its end, `close` of each is called, if
-        it has one.
+        Returns at once. The simulations live as long as the returned object; at its end, `close` of each simulation is
+        called, if it has one.
 
         Args:
-            factory: of a module, or any object that can be pickled.
-            count: how many.
+            factory: a function of a module, or any callable that can be pickled.
+            count: number of simulations.
 
         Raises:
             InvalidArgument: the factory cannot be sent, a value is out of range, or the pool is closed.
@@ -155,15 +155,15 @@ class WorkerPool:
         return Simulations(self._core, factory, require_integer("count", count, 1), self._convert)
 
     def pids(self) -> list[int]:
-        """The workers' process ids, by their numbers. Does not block."""
+        """Return the workers' process ids, by their numbers. Does not block."""
         return self._core.pids()
 
     def stats(self) -> PoolStats:
-        """Statistics, a snapshot. Does not block."""
+        """Return statistics, a snapshot. Does not block."""
         return PoolStats(self._core.workers, self._core.restarts, len(self._core.pending))
 
     def close(self) -> None:
-        """End the workers, also in the middle of a task. Blocks for less than half a second. May be called again."""
+        """End the workers, even in the middle of a task. Blocks for less than half a second. May be called again."""
         self._core.close()
 
     def __enter__(self) -> Self:
@@ -174,7 +174,7 @@ class WorkerPool:
 
 
 class _Error:
-    """Stands for the result of an item that failed."""
+    """In place of the result of an item that failed."""
 
     def __init__(self, error: Exception | Failure, what: str) -> None:
         self.error, self.what = error, what
@@ -198,10 +198,10 @@ class _Map(User):
         self._ahead, self._chunk = ahead, chunk
         self._problem: Exception | None = None
         self._in_order = in_order
-        self._read = self._taken = 0  # items that were read, and those whose chunk was taken
-        self._done: dict[int, list[Any]] = {}  # results of chunks by their first index, in the order in which they came
+        self._read = self._taken = 0  # number of items that were read, and of those whose chunk was taken
+        self._done: dict[int, list[Any]] = {}  # results of chunks by their first index, in order of arrival
         self._current: deque[Any] = deque()  # results of the chunk that was taken last
-        self._reading = threading.RLock()  # held while items are read, which may take long: `change` is not
+        self._reading = threading.RLock()  # held instead of `change` while items are read, which may take long
         core.add(self)
         weakref.finalize(self, core.remove, self.number).atexit = False
         self._submit()
@@ -215,7 +215,7 @@ class _Map(User):
                 value = self._current.popleft()
                 break
             except IndexError:
-                pass  # not in here: what `_next_chunk` raises has nothing to do with it
+                pass  # `_next_chunk` is called outside, so that its exceptions do not get this one as context
             self._next_chunk()
         if type(value) in PLAIN:
             return value
@@ -229,7 +229,7 @@ class _Map(User):
         return converted(value, self._convert)
 
     def _next_chunk(self) -> None:
-        """Wait for a chunk of results. Raises StopIteration, or what the iterator of items raised."""
+        """Wait for a chunk of results. Raises StopIteration, or the exception of the iterator of items."""
         core = self._core
         core.require_open()
         self._submit()
@@ -267,7 +267,7 @@ class _Map(User):
                 items: list[Any] = []
                 try:
                     items.extend(itertools.islice(self._items, self._chunk))
-                except Exception as error:  # of the iterator of items; those before are in the list
+                except Exception as error:  # from the iterator of items; the items before it are in the list
                     self._problem = error
                 is_over = len(items) < self._chunk
                 with self._core.change:
@@ -291,14 +291,14 @@ class _Map(User):
                 self.fail(task, error)
 
     def _put_separately(self, task: Task) -> None:
-        """Give the items of a task to workers one by one, so that each fails for itself."""
+        """Give the items of a task to workers one by one, so that each can fail separately."""
         for index, item in enumerate(task.items, task.first):
             self._put(Task(self.number, index, (item,)))
 
     # -- what the pool calls
 
     def greeting(self, member: int) -> list[Any]:
-        """The function."""
+        """Return the message with the function."""
         return [("function", self.number, Parcel(self._function))]
 
     def take(self, task: Task, values: list[Any], failures: dict[int, Failure] | None) -> None:
@@ -321,7 +321,7 @@ class _Map(User):
         self._done[task.first] = [_Error(error, self._what(index)) for index in indices]
 
     def fail_to_read(self, task: Task, error: Failure) -> None:
-        """Send the items again one by one; if it is one, it fails."""
+        """Send the items again one by one; a single item fails."""
         if len(task.items) > 1:
             self._put_separately(task)
         else:

@@ -300,7 +300,7 @@ def test_a_pool_that_is_closed_or_of_another_process(pool):
         try:
             pool.map(world.square, range(3))
         except InvalidArgument as error:
-            os._exit(7 if "process that made it" in str(error) else 1)
+            os._exit(7 if "process that created it" in str(error) else 1)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
