@@ -7,7 +7,7 @@
     jobs.put(tensor)
     tensor = jobs.get()
 
-Everything is loaded on first use, because the guard of a link process, which is part of this package, needs nothing.
+Everything is imported on first use, because the guard of a link process, a module of this package, needs none of it.
 """
 
 from __future__ import annotations

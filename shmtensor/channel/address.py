@@ -12,10 +12,10 @@ SCHEME = "tcp://"
 
 
 class Address(NamedTuple):
-    """Where a channel listens."""
+    """The address at which a channel listens."""
 
     host: str
-    """A name or an IP address, without brackets."""
+    """A host name or an IP address, without brackets."""
     port: int
 
     def __str__(self) -> str:
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether all that the host resolves to is on this machine's loopback. May block for a name server."""
+        """Whether the host resolves only to this machine's loopback addresses. May block for a name server."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError:
@@ -32,10 +32,12 @@ class Address(NamedTuple):
 
 
 def parse(text: str) -> Address:
-    """Return the address that a text such as "tcp://10.0.0.1:7000" or "tcp://[::1]:7000" stands for.
+    """Parse an address such as "tcp://10.0.0.1:7000" or "tcp://[::1]:7000".
+
+    Port 0, for a channel that listens, lets the system choose one.
 
     Raises:
-        InvalidArgument: it is not an address; port 0 lets the system choose one, where a channel listens.
+        InvalidArgument: it is not an address.
     """
     wanted = f"{text!r} is not an address of a channel; use tcp://HOST:PORT, such as 'tcp://127.0.0.1:7000'"
     if not isinstance(text, str) or not text.startswith(SCHEME):

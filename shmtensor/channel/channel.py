@@ -1,7 +1,7 @@
 """The objects that `listen` and `connect` return: a queue and a broadcast between machines.
 
 On the machine of the listening end they use its ring directly, as `multiprocessing.Queue` and `Broadcast` do. On other
-machines a process puts into a queue of its own machine, and takes from one; the link process moves the messages.
+machines, processes put into and take from queues of their own machine, and the link process moves the messages.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class ChannelStats:
     is_listening: bool
     """Whether this machine has the listening end."""
     connected: int
-    """Ends on other machines, or the listening end, that are connected to this one at the moment."""
+    """Number of ends that are connected to this one at the moment: those on other machines, or the listening end."""
     messages: int
-    """Messages inside: of a listening end all, of another one those that were fetched and not taken."""
+    """Messages inside: at a listening end all, at another one those that were fetched and not taken."""
     unsent: int
-    """Messages that processes of a connected end have put, and that were not sent yet."""
+    """Messages that processes of a connected end have put and that were not sent yet."""
     unacknowledged: int
-    """Parts of the window: runs of messages that were sent, or are being sent, and not acknowledged."""
+    """Parts of the window: runs of messages that were sent, or are being sent, and are not acknowledged."""
     lost: int
-    """Messages for other ends that are gone, which were dropped without being acknowledged."""
+    """Unacknowledged messages that were dropped because their destination ended."""
     problem: str
-    """What hinders the connection at the moment; empty: nothing."""
+    """The current problem of the connection; empty: none."""
 
 
 class _Linked:
-    """What a channel of either kind knows of its end."""
+    """The part that both kinds of channels share: the end."""
 
     _end: End
     _remote: bool
@@ -55,7 +55,7 @@ class _Linked:
 
     @property
     def address(self) -> str:
-        """The address, as others on this network can use it: where port 0 was asked for, with the port."""
+        """The address for other ends to connect to; if port 0 was requested, it has the chosen port."""
         return self._opened_end().address
 
     def _opened_end(self) -> End:
@@ -79,16 +79,16 @@ class _Linked:
         )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Block until the listening end has what was put at this end before, by any of its processes.
+        """Block until the listening end has all messages put at this end before, by any of its processes.
 
-        What was put is delivered without that, too. Call it before a container of this process ends, with which its
-        link process is killed. At the listening end it returns at once.
+        Messages are delivered without this call as well. It is needed before the container of this process ends,
+        because that kills the link process. At the listening end it returns at once.
 
         Args:
-            timeout: seconds; None: as long as it takes, or until the other end is lost.
+            timeout: seconds; None: no limit, or until the other end is lost.
 
         Raises:
-            DeliveryTimeout: it took longer. Everything is delivered all the same, once that is possible.
+            DeliveryTimeout: it took longer. Everything is still delivered as soon as possible.
             ConnectionLost: the listening end is gone.
         """
         if timeout is not None and not timeout >= 0:
@@ -98,7 +98,7 @@ class _Linked:
             end.await_delivery(timeout)
 
     def _close_end(self) -> None:
-        """Let the link process see that this process has closed the channel."""
+        """Notify the link process that this process has closed the channel."""
         end = self.__dict__.pop("_end", None)
         if end is not None:
             end.control.set()
@@ -107,12 +107,13 @@ class _Linked:
 class Channel(_Linked, Queue[Any]):
     """A queue between processes on any machines, with the interface of `multiprocessing.Queue`.
 
-    Each message goes to one `get`, on whichever machine, and those of one process arrive in the order in which it put
-    them. What is put travels by value between machines: tensors are copied when they are put, so that a later write
-    changes nothing. While all processes are on the machine of the listening end, tensors are shared, as in a queue.
+    Each message goes to one `get`, on any machine, and the messages of one process arrive in the order in which it put
+    them. Between machines, messages are sent by value: tensors are copied when they are put, so later writes have no
+    effect. Between processes on the machine of the listening end, tensors are shared, as in a queue.
 
-    Besides what a Queue raises, `put` and `get` raise DTypeError for a value that needs pickle if the channel was not
-    opened with pickle=True, and ConnectionLost once the other end is gone and all that had arrived was taken.
+    In addition to the exceptions of a Queue, `put` and `get` raise DTypeError for a value that needs pickle if the
+    channel was not opened with pickle=True, and ConnectionLost once the other end is gone and all messages that had
+    arrived were taken.
     """
 
     def __init__(self, end: End) -> None:
@@ -138,18 +139,18 @@ class Channel(_Linked, Queue[Any]):
     def close(self) -> None:
         """Close the channel for this process. Does not block.
 
-        What was put is delivered all the same. What was fetched for this machine and not taken goes back to the end of
-        the queue, once no process of this machine has this end any more.
+        Messages that were put are still delivered. Once no process of this machine has this end open, messages that
+        were fetched for this machine and not taken go back to the end of the queue.
         """
         super().close()
         self._close_end()
 
 
 class RemoteChannel(Channel):
-    """A channel on another machine than that of the listening end: a queue here for what goes out, one for what comes.
+    """A channel on another machine than the listening end: a local queue for outgoing and one for incoming messages.
 
-    It is full when its bounds are reached here, since the listening end takes no more. `qsize` and `empty` say what has
-    arrived here.
+    It is full when its bounds are reached here, because the listening end accepts no more. `qsize` and `empty` refer to
+    messages that have arrived here.
     """
 
     def _use(self, end: End) -> None:
@@ -176,14 +177,14 @@ class RemoteChannel(Channel):
         return message
 
     def _ask(self, messages: int) -> None:
-        """Have so many more messages sent to this end."""
+        """Request `messages` more messages for this end."""
         end = self._end
         end.state.ask(messages)
         if self._ring.size() == 0:
             end.control.set()
 
     def _took(self) -> None:
-        """Tell the link process that this end can receive more messages."""
+        """Notify the link process that this end can receive more messages."""
         if self._ring.size() <= self._prefetch // 2:
             self._end.control.set()
 
@@ -247,11 +248,12 @@ class RemoteChannel(Channel):
 class BroadcastChannel(_Linked, Broadcast[Any]):
     """A broadcast whose readers may be on other machines, with the interface of `multiprocessing.Broadcast`.
 
-    What any process puts, each reader on every machine receives, in one order. The policy for slow readers holds for
-    machines as for readers: with "block", `put` waits for the slowest machine. On another machine than the listening
-    end's, a message is on its way there when `put` returns.
+    Each reader on every machine receives the messages of all processes, in one order. The policy for slow readers
+    applies to machines as to readers: with "block", `put` waits for the slowest machine. On a machine other than that
+    of the listening end, `put` returns when the message is on its way there.
 
-    Besides what a Broadcast raises, `put` raises DTypeError and ConnectionLost as Channel, and readers ConnectionLost.
+    In addition to the exceptions of a Broadcast, `put` raises DTypeError and ConnectionLost as in Channel, and readers
+    raise ConnectionLost.
     """
 
     def __init__(self, end: End) -> None:
@@ -280,10 +282,10 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
         self._end.outbox.put(obj, block, timeout)
 
     def reader(self, from_oldest: bool = False) -> BroadcastReader[Any]:
-        """Create a reader for this process, as Broadcast.reader. It receives what is put from now on, wherever.
+        """Create a reader for this process, as Broadcast.reader. It receives messages put from now on, on any machine.
 
-        Blocks until the listening end knows of it, if this is the first one of its machine. `from_oldest` starts with
-        the oldest message that is inside on this machine.
+        If it is the first reader of its machine, blocks until the listening end has registered it. `from_oldest` starts
+        with the oldest message that is inside on this machine.
 
         Raises:
             ManagerTimeout: the listening end did not answer within the timeout of the channel.
@@ -292,7 +294,7 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
         """
         self._check_open()
         reader: BroadcastReader[Any] = super().reader(from_oldest)
-        reader._end = self._end  # type: ignore[attr-defined]  # for as long as it reads
+        reader._end = self._end  # type: ignore[attr-defined]  # keeps the end while it reads
         if self._remote:
             self._end.want()
             self._end.await_subscription()
@@ -305,7 +307,7 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
 
 
 class _Looking:
-    """While a coroutine waits: have it look now and then whether the other end is there still."""
+    """While a coroutine waits, makes it check at intervals whether the other end still exists."""
 
     def __init__(self, loops: Loops) -> None:
         self._loops = loops
@@ -330,5 +332,5 @@ def _state_of(end: End, share: Callable[[Any], Any]) -> Any:
 def _end_of(state: Any) -> End:
     (manager, block), *others = [reductions.received(part) for part in state]
     end = End.open(manager, block)
-    del others  # held until here, so that none of them is gone
+    del others  # kept until here, so that none of them ends
     return end

@@ -2,8 +2,8 @@
 
     processes -> outbox -> [link process] ==TCP==> ... and back: [link process] -> inbox -> processes
 
-A listening end has one ring for both: what others put arrives there, and what they get is taken from there. All parts
-are blocks of shared memory, which the state names; the name of the state is all that a process has to know.
+A listening end has one ring for both: other ends' messages are put into it, and the messages that they get are taken
+from it. All parts are blocks of shared memory, which the state refers to; a process needs only the name of the state.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _HELD_BY_LINK: Final = 1
 
 
 _ends: Final[weakref.WeakValueDictionary[bytes, End]] = weakref.WeakValueDictionary()
-"""The ends that this process has, by their nonces: each is here once, and its rings call it."""
+"""The ends that this process has, by their nonces: one object for each, which calls on its rings use."""
 
 
 class End:
-    """One end of a channel, as a process of this group has it."""
+    """One end of a channel, in a process of its group."""
 
     @classmethod
     def open(cls, manager: client.Manager, block: Block) -> End:
@@ -60,7 +60,7 @@ class End:
         config = self.config
         blocks = {part: manager.attach(*numbers) for part, numbers in config["blocks"].items()}
         self.blocks: list[Block] = list(blocks.values())
-        """Of all parts but the state."""
+        """Blocks of all parts but the state."""
         kind = Broadcast if config["kind"] == "broadcast" else Queue
         self.outbox: Any = _opened(kind if config["role"] == LISTENING else Queue, blocks["outbox"])
         self.inbox: Any = self.outbox if config["role"] == LISTENING else _opened(kind, blocks["inbox"])
@@ -76,18 +76,18 @@ class End:
         self.state.config = self.config = {**self.config, **facts}
 
     def watch(self) -> None:
-        """Have calls on the queues look now and then whether the other end and the link process are there."""
+        """Make calls on the queues check at intervals whether the other end and the link process exist."""
         look = partial(_look, self.state.nonce)
         self.outbox._ring.look = self.inbox._ring.look = look
 
     @property
     def address(self) -> str:
-        """Where it listens, or is connected to."""
+        """The address at which it listens, or to which it is connected."""
         return str(Address(self.config["host"], self.state.port or self.config["port"]))
 
     @classmethod
     def make(cls, config: dict[str, Any], bounds: dict[str, Any], rows: int) -> End:
-        """Make an end, whose state has a name of its own. Blocks for the manager."""
+        """Create an end, whose state has its own name. Blocks for the manager."""
         manager = client.default()
         name = cls.name_of(config)
         parts: dict[str, Any] = {"window": Store(), "alive": Lock(), "control": Event()}
@@ -129,7 +129,7 @@ class End:
         return False
 
     def link(self) -> None:
-        """Start the link process, if there is none. Blocks until it works, or has found that it cannot.
+        """Start the link process, if there is none. Blocks until it works, or has failed to start.
 
         Raises:
             ShmTensorError: it cannot be started.
@@ -137,7 +137,7 @@ class End:
         if self.is_linked() and not self.state.ended:
             return
         deadline = time.monotonic() + _START_SECONDS
-        while self.state.ended:  # one is ending: either it has seen this process and stays, or its lock is free soon
+        while self.state.ended:  # one is ending: either it notices this process and stays, or it releases its lock
             if not self.is_linked():
                 self.state.ended = 0
             elif time.monotonic() > deadline:
@@ -150,11 +150,11 @@ class End:
             except launch.NotReady as problem:
                 if not problem.was_killed or time.monotonic() > deadline:
                     raise ShmTensorError(
-                        f"cannot start the link process of a channel: {problem}; see that this process may start others"
+                        f"cannot start the link process of a channel: {problem}; check that this one may start others"
                     ) from None
 
     def has_users(self) -> bool:
-        """Whether a process besides the caller, the link process, has this end. Does not block."""
+        """Whether a process other than the caller, the link process, has this end. Does not block."""
         return self.state.block.holds - (1 if self.config.get("stream") else 0) > _HELD_BY_LINK
 
     # ------------------------------------------------------------------------------------------------- the other end
@@ -170,23 +170,24 @@ class End:
             raise ConnectionLost(self.state.text)
 
     def want(self) -> None:
-        """Have the other end send messages to this one, though no process may be in `get`."""
+        """Make the other end send messages to this one, even if no process is in `get`."""
         if not self._wants:
             self._wants = True
             self.state.wanted = 1
             self.control.set()
 
     def await_delivery(self, timeout: float | None) -> None:
-        """Block until a listening end has what was put here before. Raises DeliveryTimeout, ConnectionLost."""
+        """Block until a listening end has all messages put here before. Raises DeliveryTimeout, ConnectionLost."""
         deadline = None if timeout is None else time.monotonic() + timeout
         ring = self.outbox._ring
         put, last, pause = ring.stats().put, None, _PAUSE_SECONDS
         lost = self.state.lost_messages
         while True:
-            if last is None and (ring.taken() - put) & _COUNTED < _AHEAD:  # all of it was in the window, or is there
+            if last is None and (ring.taken() - put) & _COUNTED < _AHEAD:  # all are in the window, or were delivered
                 last = max((last for _, last in self._window_numbers()), default=0)
             if last is not None and all(first > last for first, _ in self._window_numbers()):
-                # A session that is given up drops its window, too: after it says so, and before it says how much.
+                # A session that is given up also drops its window, after it reports the loss and before it reports the
+                # count.
                 if self.is_lost and (not self.state.ended or self.state.lost_messages != lost):
                     self.require()
                 return
@@ -207,7 +208,7 @@ class End:
         return [(first, first + messages - 1) for _, first, messages in parts]
 
     def await_subscription(self) -> None:
-        """Block until the other end sends all messages of a broadcast. Raises ManagerTimeout, ConnectionLost."""
+        """Block until the other end sends the messages of a broadcast. Raises ManagerTimeout, ConnectionLost."""
         deadline = time.monotonic() + self.config["timeout"]
         while not self.state.subscribed:
             self.require()
@@ -218,7 +219,7 @@ class End:
 
 
 def _look(nonce: bytes, waits: bool) -> None:
-    """At a put or get of this process: start a link process if there is none. Raises ConnectionLost if it waits."""
+    """Start a link process if there is none; called by put and get. If `waits`, raises ConnectionLost."""
     end = _ends.get(nonce)
     if end is None:
         return

@@ -1,4 +1,4 @@
-"""The beginning of a connection: TLS where there are keys, the prefix, HELLO and WELCOME. Blocks, up to a timeout."""
+"""The handshake of a connection: TLS if there are keys, the prefix, HELLO and WELCOME. Blocks, up to a timeout."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .keys import Keys
 
 Content = dict[str, Any]
 SECONDS: Final = 10.0
-"""How long a beginning may take."""
+"""Maximum time of a handshake."""
 
 
 class Refused(ConnectionLost):
-    """The other side refused the connection, for a reason that will not pass."""
+    """The other side refused the connection, for a permanent reason."""
 
     retry = False
 
 
 class RefusedNow(Refused):
-    """The other side refused the connection, for a reason that may pass."""
+    """The other side refused the connection, for a reason that may be temporary."""
 
     retry = True
 
 
 @cache
 def boot_id() -> str:
-    """Return what tells this run of this machine's kernel from others."""
+    """Return the id of this boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
         return file.read().strip()
 
@@ -45,8 +45,8 @@ def connect(
     """Connect to a listening end. Returns the connection and its WELCOME. Blocks up to `timeout` seconds.
 
     Raises:
-        Refused: it refused, for good.
-        OSError, ProtocolError: nobody listens there, the keys do not fit, or what listens is not a channel.
+        Refused: it refused, permanently.
+        OSError, ProtocolError: nothing listens there, the keys do not match, or the listener is not a channel.
     """
     deadline = monotonic() + timeout
     connection: socket.socket = socket.create_connection((address.host, address.port), timeout)
@@ -76,11 +76,11 @@ def accept(
     Args:
         connection: as accepted.
         keys: ours; None: without TLS.
-        encrypt: whether what follows the beginning is encrypted, if there are keys.
+        encrypt: whether the data after the handshake is encrypted, if there are keys.
         answer: returns the WELCOME for a HELLO; raises Refused.
 
     Raises:
-        OSError, ProtocolError, Refused: nothing comes of it; the connection is closed.
+        OSError, ProtocolError, Refused: the handshake failed; the connection is closed.
     """
     deadline = monotonic() + SECONDS
     try:
@@ -92,7 +92,7 @@ def accept(
             if head.kind != wire.HELLO:
                 raise ProtocolError(f"the first frame is {wire.NAMES[head.kind]}")
             if keys is not None and hello.get("encrypt") is not encrypt:
-                raise Refused(f"this side has encrypt={encrypt}, the other one not; both must agree")
+                raise Refused(f"this side has encrypt={encrypt}, the other one does not; both must agree")
             welcome = answer(hello)
         except Refused as refusal:
             with suppress(OSError):
@@ -113,7 +113,7 @@ def _prepare(connection: socket.socket, deadline: float) -> None:
 
 
 def _decrypted(connection: socket.socket, encrypt: bool) -> socket.socket:
-    """Return the connection as it is used from now on: without TLS, if both sides have agreed on that."""
+    """Return the connection for use after the handshake: without TLS, if both sides have agreed on that."""
     if isinstance(connection, ssl.SSLSocket) and not encrypt:
         connection = connection.unwrap()
     connection.setblocking(False)
@@ -124,7 +124,7 @@ def _receive(connection: socket.socket, deadline: float) -> tuple[wire.Head, Con
     prefix = _exactly(connection, len(wire.PREFIX), deadline)
     if prefix[:-1] != wire.PREFIX[:-1]:
         raise ProtocolError(
-            "what is there is not a channel of shmtensor; "
+            "the other side is not a channel of shmtensor; "
             "check the address, and that both sides use keys or neither does"
         )
     if prefix != wire.PREFIX:
@@ -143,10 +143,10 @@ def _exactly(connection: socket.socket, nbytes: int, deadline: float) -> bytes:
     while len(data) < nbytes:
         left = deadline - monotonic()
         if left <= 0:
-            raise TimeoutError("the other side took too long to begin")
+            raise TimeoutError("the handshake of the other side took too long")
         connection.settimeout(left)
         part = connection.recv(nbytes - len(data))
         if not part:
-            raise ConnectionError("the other side closed the connection while it began")
+            raise ConnectionError("the other side closed the connection during the handshake")
         data += part
     return bytes(data)

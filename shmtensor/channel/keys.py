@@ -2,7 +2,7 @@
 
 A directory has `key.pem` (mode 0600), `certificate.pem`, and `peers/` with the certificates of all peers that are
 allowed. Connections use TLS 1.3 of the standard library. Each side accepts exactly the certificates in its list,
-whatever they say, and no certificate can vouch for another one.
+regardless of their content, and no certificate can vouch for another one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def make(directory: str | Path, name: str = "") -> Path:
     """Make a key and its certificate in a directory, and an empty list of peers. Blocks for the disk.
 
     Args:
-        directory: made if need be, with mode 0700.
-        name: written into the certificate, for who looks at it.
+        directory: created if it is missing, with mode 0700.
+        name: written into the certificate, for information only.
 
     Returns:
         The path of the certificate, which goes into the list of each peer.
@@ -79,8 +79,8 @@ def make_all(directory: str | Path, names: Iterable[str]) -> dict[str, Path]:
     """Make keys for several hosts, each with the certificates of all others in its list. Blocks for the disk.
 
     Args:
-        directory: gets a directory for each host, to be copied there, and to nobody else.
-        names: of the hosts.
+        directory: gets a directory for each host, to be copied to that host only.
+        names: names of the hosts.
 
     Returns:
         The directory of each.
@@ -97,7 +97,7 @@ def make_all(directory: str | Path, names: Iterable[str]) -> dict[str, Path]:
 
 
 def stamp_of(directory: str | Path) -> object:
-    """Return what changes when the keys in a directory do."""
+    """Return a value that changes when the keys in a directory change."""
     place = Path(directory)
     found = []
     for path in (place / KEY, place / CERTIFICATE, *sorted((place / PEERS).glob("*.pem"))):
@@ -108,17 +108,17 @@ def stamp_of(directory: str | Path) -> object:
 
 
 class Keys:
-    """The keys in a directory, as they are now: a peer that was added or removed counts from the next connection on."""
+    """The current keys in a directory. Adding or removing a peer takes effect at the next connection."""
 
     def __init__(self, directory: str | Path) -> None:
-        """Read them.
+        """Read the keys.
 
         Raises:
-            InvalidArgument: a file is missing, is not what it should be, or the key can be read by others.
+            InvalidArgument: a file is missing or malformed, or the key can be read by others.
         """
         place = Path(directory)
         key, certificate = place / KEY, place / CERTIFICATE
-        advice = f"`shmtensor-manager keys {place}` makes a key, and docs/channel.md says how peers get to know it"
+        advice = f"`shmtensor-manager keys {place}` makes a key, and docs/channel.md describes how to give it to peers"
         try:
             if key.stat().st_mode & 0o077:
                 raise InvalidArgument(f"{key} can be read by others; chmod 600 {key}, or make another one")
@@ -132,10 +132,10 @@ class Keys:
             raise InvalidArgument(f"the keys in {place} cannot be used: {problem}; {advice}") from None
 
     def wrap(self, connection: Any, listening: bool) -> ssl.SSLSocket:
-        """Make a connection a TLS one, with a peer that is in the list. Blocks as the connection does.
+        """Turn a connection into a TLS one, with a peer in the list. Blocks as the connection does.
 
         Raises:
-            ssl.SSLError, OSError: the peer is not in the list, does not accept our certificate, or speaks no TLS.
+            ssl.SSLError, OSError: the peer is not in the list, rejects our certificate, or does not use TLS.
         """
         wrapped = self._contexts[0 if listening else 1].wrap_socket(connection, server_side=listening)
         if wrapped.getpeercert(binary_form=True) not in self.allowed:

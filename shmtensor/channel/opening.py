@@ -27,7 +27,7 @@ TIMEOUT: Final = 5.0
 PREFETCH: Final = 1
 _PAUSE_SECONDS: Final = 0.05
 _ATTEMPTS: Final = 3
-"""How often `connect` begins anew, at least, with a listening end that does not answer."""
+"""Minimum number of attempts of `connect`, if the listening end does not answer."""
 
 
 @overload
@@ -78,27 +78,27 @@ def listen(
 ) -> Channel | BroadcastChannel:
     """Open a channel, a queue or a broadcast, to which processes on any machine can connect. Blocks until it listens.
 
-    It lasts until no process of this machine has it any more, and what is inside has gone to those who take it.
+    It exists until no process of this machine has it open, and connected ends have received the messages inside.
 
     Args:
-        address: `tcp://HOST:PORT`. Port 0: a free one, which `Channel.address` has.
+        address: `tcp://HOST:PORT`. Port 0: a free port, which `Channel.address` shows.
         broadcast: whether each reader receives each message; else a message goes to one `get`.
         maxsize: maximum number of messages inside, as for `multiprocessing.Queue`, or `Broadcast`, which needs one.
-            Each connected end may have as many on their way here, and as many in its own queue.
+            Each connected end may have as many in transit to this end, and as many in its own queue.
         maxbytes: maximum number of bytes inside, as for `multiprocessing.Queue`.
-        policy: of a broadcast, as for `multiprocessing.Broadcast`.
-        name: a named stream: messages and connections outlast the processes of this end, as long as the group of this
-            machine lasts; the next `listen` with this name goes on. Letters, digits, '_', '-' and '.'.
-        keys: the directory that `shmtensor-manager keys` has made. Needed for all but the loopback.
-        encrypt: with keys: whether all is encrypted, or the keys are only checked when a connection begins. Both ends
-            must say the same.
-        pickle: whether values are taken that need pickle. Who can connect can then run code here. Both ends must say
-            the same.
-        timeout: seconds after which an end that is silent is taken for dead. Its session ends, and what was on its way
-            to it is dropped, unless it is a named stream.
-        window: bytes that each connected end may have on their way here, as a number or as "64M". A single message may
-            be larger.
-        max_peers: sessions at a time.
+        policy: policy of a broadcast, as for `multiprocessing.Broadcast`.
+        name: makes this a named stream: messages and connections outlive the processes of this end, as long as the
+            group of this machine exists; the next `listen` with this name continues. Letters, digits, '_', '-' and '.'.
+        keys: a directory made by `shmtensor-manager keys`. Needed for every address other than the loopback.
+        encrypt: with keys: encrypt everything; False: only check the keys when a connection begins. Must be the same at
+            both ends.
+        pickle: accept values that need pickle. Everyone who can connect can then run code here. Must be the same at
+            both ends.
+        timeout: seconds after which a silent end counts as dead. Its session ends, and messages in transit to it are
+            dropped, unless it is a named stream.
+        window: bytes that each connected end may have in transit to this end, as a number or as "64M". A single message
+            may be larger.
+        max_peers: maximum number of sessions at a time.
 
     Raises:
         InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
@@ -114,7 +114,7 @@ def listen(
     if broadcast:
         bounds["policy"] = policy
     elif policy is not None:
-        raise InvalidArgument("policy is for broadcasts; a queue keeps what nobody has taken")
+        raise InvalidArgument("policy is for broadcasts; a queue keeps all messages until they are taken")
     if type(max_peers) is not int or not 1 <= max_peers <= 65536:
         raise InvalidArgument(f"max_peers must be an integer from 1 to 65536, not {max_peers!r}")
     end = _named(config)
@@ -171,26 +171,26 @@ def connect(
     """Connect to a channel. Blocks until the listening end answers, up to `timeout` seconds.
 
     A process that can read a random number in the shared memory of the listening end uses its queue directly, without
-    the network. All others have queues of their own, and a link process.
+    the network. All other processes have their own queues, and a link process.
 
     Args:
         address: as for `listen`.
         broadcast: as for `listen`.
-        name: a named stream: what was put and not delivered outlasts the processes of this end, as long as the group of
-            this machine lasts; the next `connect` with this name goes on. One end at a time.
+        name: makes this a named stream: undelivered messages outlive the processes of this end, as long as the group of
+            this machine exists; the next `connect` with this name continues. One end at a time.
         keys: as for `listen`.
         encrypt: as for `listen`.
         pickle: as for `listen`.
-        timeout: seconds to wait for the listening end, and after which it is taken for dead while it is silent. A named
-            stream waits without end.
-        window: bytes that may be on their way to this end, as for `listen`.
-        prefetch: how far the messages that are fetched for this end may be ahead of its calls of `get`. 1: a message
-            comes when a process asks for it, which takes a round trip each time. More is faster, but other ends cannot
-            get what was fetched for this one.
+        timeout: seconds to wait for the listening end, and seconds of silence after which it counts as dead. A named
+            stream waits without limit.
+        window: bytes that may be in transit to this end, as for `listen`.
+        prefetch: number of messages that may be fetched ahead of this end's calls of `get`. 1: a message is fetched
+            when a process asks for it, which takes a round trip each time. More is faster, but other ends cannot get
+            messages that were fetched for this one.
 
     Raises:
         InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
-        ConnectionLost: nobody listens there in time, the keys do not fit, or the listening end refuses this one; the
+        ConnectionLost: nothing listens there in time, the keys do not match, or the listening end refuses this one; the
             message has the reason.
         OutOfMemory, ManagerError: see `shmtensor.errors`.
     """
@@ -236,7 +236,7 @@ def _config(
         Keys(directory)
     elif not where.is_loopback:
         raise InvalidArgument(
-            f"{where} can be reached from other machines, so that it needs keys: make them with `shmtensor-manager "
+            f"{where} can be reached from other machines, so it needs keys: make them with `shmtensor-manager "
             "keys DIRECTORY`, and pass keys=DIRECTORY (docs/channel.md)"
         )
     return {
@@ -251,7 +251,7 @@ def _session(name: str | None) -> str:
 
 
 def _named(config: dict[str, Any]) -> End | None:
-    """Return the end of a named stream that is here already. Raises InvalidArgument: it is another one's."""
+    """Return the existing end of a named stream. Raises InvalidArgument: it has other settings."""
     if config["stream"] is None:
         return None
     end = End.find(client.default(), End.name_of(config))
@@ -270,7 +270,7 @@ def _named(config: dict[str, Any]) -> End | None:
 
 
 def _made(config: dict[str, Any], bounds: dict[str, Any], rows: int) -> End:
-    """Make an end, or return the one of that name that another process has made meanwhile."""
+    """Create an end, or return the one of that name that another process has created meanwhile."""
     try:
         return End.make(config, bounds, rows)
     except NameTaken:
@@ -281,7 +281,7 @@ def _made(config: dict[str, Any], bounds: dict[str, Any], rows: int) -> End:
 
 
 def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
-    """Return what the listening end says of itself. Raises ConnectionLost."""
+    """Return the WELCOME of the listening end. Raises ConnectionLost."""
     deadline = monotonic() + config["timeout"]
     keys = None if config["keys"] is None else Keys(config["keys"])
     hello = {"kind": config["kind"], "pickle": config["pickle"], "session": None}
@@ -292,7 +292,8 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
         except handshake.Refused as refusal:
             raise ConnectionLost(str(refusal)) from None
         except (OSError, ProtocolError) as problem:
-            # These may pass: the listening end is starting, or was killed and the network has lost the news of it.
+            # These may be temporary: the listening end is starting, or was killed and the network still shows it as
+            # alive.
             if monotonic() > deadline or not isinstance(problem, ConnectionError | TimeoutError | ssl.SSLEOFError):
                 raise ConnectionLost(f"cannot connect to {where}: {problem}{_advice(problem, config)}") from None
             sleep(_PAUSE_SECONDS)
@@ -314,11 +315,11 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
 def _advice(problem: Exception, config: dict[str, Any]) -> str:
     if isinstance(problem, ProtocolError) or config["keys"] is not None or isinstance(problem, ConnectionRefusedError):
         return ""
-    return "; if it listens with keys, this end needs them, too"
+    return "; if it listens with keys, this end needs keys as well"
 
 
 def _local(welcome: dict[str, Any]) -> End | None:
-    """Return the listening end if its memory is this group's, which only a number in that memory proves."""
+    """Return the listening end if its memory belongs to this group, as a random number in that memory proves."""
     manager = client.default()
     if welcome["boot"] != handshake.boot_id() or welcome.get("group") != manager.stats().group:
         return None
@@ -332,7 +333,7 @@ def _local(welcome: dict[str, Any]) -> End | None:
 
 
 def _linked(end: End) -> Channel | BroadcastChannel:
-    """Return the channel of an end, whose link process works. Raises what that could not do."""
+    """Return the channel of an end once its link process works. Raises the problem of that process."""
     if end.state.status == Status.lost:
         end.state.text = ""
         end.state.status = Status.starting

@@ -1,8 +1,8 @@
-"""The two directions of a session, without input or output: what may be sent, what was received, what is acknowledged.
+"""The two directions of a session, without input or output: messages that may be sent, were received or acknowledged.
 
-A session lasts over many connections. Each message of one direction has a sequence number, from 1. The receiver puts
-them in order and acknowledges the last one that it has put; the sender keeps a message until then, and sends what was
-not acknowledged again on the next connection. native/model/channel.py checks this protocol.
+A session may have many connections, one after another. Each message of one direction has a sequence number, from 1. The
+receiver puts messages in order and acknowledges the last one that it has put; the sender keeps a message until then,
+and sends unacknowledged messages again on the next connection. native/model/channel.py checks this protocol.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class Entry(NamedTuple, Generic[Content]):
 
 
 class Sender(Generic[Content]):
-    """The side that sends. `entries` is the window: all that was not acknowledged, in order."""
+    """The side that sends. `entries` is the window: all unacknowledged entries, in order."""
 
     def __init__(self, last: int = 0) -> None:
         self.last: int = last
-        """The highest sequence number that was given out."""
+        """The highest sequence number that was assigned."""
         self.acknowledged: int = last
         self.entries: deque[Entry[Content]] = deque()
         self._unsent = 0  # index of the first entry that was not sent on this connection
         self._credit = 0  # bytes that may have been sent on this connection before the next entry
         self._sent_bytes = 0
         self.limit: int = 0
-        """The highest sequence number that may be sent; 0: the other side takes none."""
+        """The highest sequence number that may be sent; 0: the other side accepts none."""
 
     def add(self, messages: int, nbytes: int, content: Content) -> None:
-        """Give the next sequence numbers to messages. They are sent once `next` returns them."""
+        """Assign the next sequence numbers to messages. They are sent once `next` returns them."""
         self.entries.append(Entry(self.last + 1, self.last + messages, nbytes, content))
         self.last += messages
 
     def restore(self, entry: Entry[Content]) -> None:
-        """Add what the window had when another process kept it."""
+        """Add an entry of the window that a previous process kept."""
         self.entries.append(entry)
         self.last = max(self.last, entry.last)
         self.acknowledged = min(self.acknowledged, entry.first - 1)
@@ -59,7 +59,7 @@ class Sender(Generic[Content]):
         return released
 
     def acknowledge(self, received: int, credit: int, limit: int) -> list[Entry[Content]]:
-        """Take an ACK. Returns the entries that are not needed any more. Raises ProtocolError."""
+        """Process an ACK. Returns the entries that are not needed any more. Raises ProtocolError."""
         released = self._release(received)
         self._credit = max(self._credit, credit)
         self.limit = limit
@@ -80,7 +80,7 @@ class Sender(Generic[Content]):
 
     @property
     def room(self) -> int:
-        """How many more messages may get a sequence number now."""
+        """Number of further messages that may get a sequence number now."""
         return max(0, self.limit - self.last) if self.may_send else 0
 
     @property
@@ -105,21 +105,21 @@ class Receiver:
 
     def __init__(self, put: int = 0) -> None:
         self.put = put
-        """The last message that was put where it belongs: what is acknowledged."""
+        """The last message that was put into the ring, which is acknowledged."""
         self.accepted: int = put
-        """The last message that is here."""
+        """The last message that has arrived."""
         self.nbytes: int = 0
-        """Received on this connection."""
+        """Bytes received on this connection."""
 
     def connected(self) -> None:
         """Begin a connection."""
         self.nbytes = 0
 
     def accept(self, first: int, messages: int, nbytes: int) -> int:
-        """Take messages that have arrived. Returns how many of them were here before, from the first on.
+        """Accept messages that have arrived. Returns how many of them, from the first on, had arrived before.
 
         Raises:
-            ProtocolError: messages are missing before them.
+            ProtocolError: messages before them are missing.
         """
         if first < 1 or first > self.accepted + 1:
             raise ProtocolError(f"message {first} came after message {self.accepted}: those between are missing")
@@ -129,5 +129,5 @@ class Receiver:
         return known
 
     def credit(self, waiting: int, window: int) -> int:
-        """Return how many bytes may have been sent, if `waiting` bytes are here and `window` may be."""
+        """Return the total bytes that may be sent on this connection, if `waiting` bytes wait here and `window` may."""
         return max(0, self.nbytes - waiting + window)

@@ -1,6 +1,6 @@
 """The state of one end of a channel: one block of shared memory, written by its link process.
 
-Processes read it; the next link process goes on from it if one is killed. All words are 8 bytes.
+Processes read it. If the link process is killed, the next one continues from it. All words are 8 bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD: Final = 8
 _TEXT_BYTES: Final = 1024
 _CONFIG_BYTES: Final = 4096
 _HEADER_WORDS: Final = 32
-_ASKED: Final = 24  # in a line of its own
+_ASKED: Final = 24  # in its own cache line
 _ROW_WORDS: Final = 12
 _TEXT_AT: Final = _HEADER_WORDS * _WORD
 _CONFIG_AT: Final = _TEXT_AT + _TEXT_BYTES
@@ -30,13 +30,13 @@ NONCE_BYTES: Final = 16
 
 
 class Status(IntEnum):
-    """What an end is."""
+    """The status of an end."""
 
     starting = 0
-    """Nobody has listened or connected so far."""
+    """It has not listened or connected so far."""
     working = 1
     lost = 2
-    """For good; the text has the reason."""
+    """Lost permanently; the text has the reason."""
 
 
 class _Word:
@@ -53,35 +53,35 @@ class _Word:
 
 
 class State:
-    """The state of one end. Only its link process writes, but for `wanted` and what `ask` counts."""
+    """The state of one end. Only its link process writes, except for `wanted` and the counter of `ask`."""
 
     status: _Word = _Word(1)
     port: _Word = _Word(2)
-    """Where a listening end listens."""
+    """Port of a listening end."""
     connected: _Word = _Word(3)
-    """Other ends that are connected at the moment."""
+    """Number of other ends that are connected at the moment."""
     wanted: _Word = _Word(5)
-    """1: a process of this end waits for messages otherwise than in `get`."""
+    """1: a process of this end waits for messages without `get`."""
     subscribed: _Word = _Word(6)
-    """1: the other end knows that."""
+    """1: the other end was notified of that."""
     sessions: _Word = _Word(7)
-    """Sessions so far; the last number that was given out."""
+    """Sessions so far; the last number that was assigned."""
     lost_messages: _Word = _Word(8)
-    """Messages for other ends that were dropped because those are gone."""
-    # The move of messages into the window that is under way; `moving_last`, written last, is the commit number of the
+    """Messages that were dropped because their destination ended."""
+    # The move of messages into the window that is in progress; `moving_last`, written last, is the commit number of the
     # last message.
     moving_first: _Word = _Word(9)
     moving_last: _Word = _Word(10)
     moving_beyond: _Word = _Word(11)
-    """Of a broadcast: the number of the message after them."""
+    """For a broadcast: the number of the message after them."""
     link_pid: _Word = _Word(12)
     returning: _Word = _Word(14)
-    """1: nobody has this end any more, and what its inbox has goes back to the other end."""
+    """1: no process has this end any more, and the messages in its inbox go back to the other end."""
     ended: _Word = _Word(13)
-    """1: the link process has ended in order, and nobody starts another one."""
+    """1: the link process has ended in order, and is not restarted."""
 
     def __init__(self, block: Block, rows: int | None = None) -> None:
-        """Open the state in a block; `rows`: write a new one, for so many sessions."""
+        """Open the state in a block; `rows`: write a new state for this many sessions."""
         self.block = block
         memory = memoryview(block).cast("B")
         self._bytes = memory
@@ -98,12 +98,12 @@ class State:
             )
 
     def ask(self, messages: int) -> None:
-        """Count messages that processes of this end ask for; less than 0: that they do not want any more."""
+        """Add to the count of messages that processes of this end have requested; negative: requests are withdrawn."""
         atomic_fetch_add(self._asked, 0, messages, "seq_cst")
 
     @property
     def asked(self) -> int:
-        """How many messages processes of this end have asked for, ever."""
+        """Total number of messages that processes of this end have requested."""
         return max(0, int(self._asked[0]))
 
     @staticmethod
@@ -113,12 +113,12 @@ class State:
 
     @property
     def nonce(self) -> bytes:
-        """What tells this end from all others; only processes that can read its memory know it."""
+        """A random number that identifies this end; only processes that can read its memory know it."""
         return bytes(self._bytes[16 * _WORD : 16 * _WORD + NONCE_BYTES])
 
     @property
     def text(self) -> str:
-        """Why it is lost, or what hinders it at the moment."""
+        """The reason for its loss, or its current problem."""
         return bytes(self._bytes[_TEXT_AT:_CONFIG_AT]).partition(b"\0")[0].decode("utf-8", "replace")
 
     @text.setter
@@ -127,13 +127,13 @@ class State:
         self._bytes[_TEXT_AT:_CONFIG_AT] = data.ljust(_TEXT_BYTES, b"\0")
 
     def lose(self, reason: str) -> None:
-        """Say that the end is lost."""
+        """Mark the end as lost."""
         self.text = reason
         self.status = Status.lost
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the end was made with."""
+        """The configuration with which the end was created."""
         found: dict[str, Any] = json.loads(bytes(self._bytes[_CONFIG_AT:_ROWS_AT]).rstrip(b"\0"))
         return found
 
@@ -161,23 +161,23 @@ class _RowWord:
 
 
 class Row:
-    """What the state has of one session."""
+    """The state of one session."""
 
     number: _RowWord = _RowWord(0)
-    """Tells sessions of this end apart; 0: the row is free. Written last, cleared first."""
+    """Identifies the session at this end; 0: the row is free. Written last, cleared first."""
     put: _RowWord = _RowWord(3)
     """The last message that was received and put."""
     sent: _RowWord = _RowWord(4)
     """The last message that was given a sequence number."""
     flags: _RowWord = _RowWord(5)
     incarnation: _RowWord = _RowWord(6)
-    """Tells the ends of a named stream apart, of which one follows the other."""
+    """Identifies the end, among the successive ends of a named stream."""
 
     welcomed: _RowWord = _RowWord(7)
-    """The number of the session at the listening end, once that has welcomed it."""
+    """The number of the session at the listening end, once that has sent WELCOME."""
 
     check: _RowWord = _RowWord(8)
-    """Tells the listening end that has welcomed it from others."""
+    """Identifies the listening end that has sent WELCOME."""
 
     NAMED: Final = 1
     CONSUMER: Final = 2

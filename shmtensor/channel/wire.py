@@ -1,4 +1,4 @@
-"""What goes over a connection of a channel (docs/channel.md, "The wire"): a prefix, and frames with a head of 32 bytes.
+"""The bytes on a channel's connection (docs/channel.md, "The wire"): a prefix, and frames with a head of 32 bytes.
 
 Each length is checked against a limit before anything is allocated for it.
 """
@@ -27,39 +27,39 @@ NAMES: Final = {
 }
 
 MAX_TEXT: Final = 4096
-"""Bytes of the text of HELLO, WELCOME and REFUSE: what one side can make the other keep before it is known."""
+"""Maximum bytes of the text of HELLO, WELCOME and REFUSE, which an unauthenticated peer can make us store."""
 MAX_FRAMES: Final = 2**20
-"""Bytes of the frames of a DATA: a run of messages, or the structure of a single one."""
+"""Maximum bytes of the frames of a DATA: a run of messages, or the structure of a single one."""
 MAX_BLOCKS: Final = 2**20
-"""Of a message."""
+"""Maximum number of blocks of a message."""
 MAX_MESSAGES: Final = MAX_FRAMES // 8
-"""Of a DATA."""
+"""Maximum number of messages of a DATA."""
 MAX_NUMBER: Final = 2**40 - 1
 """The highest sequence number."""
 RUN_BYTES: Final = 64 * 1024
-"""Bytes of frames that a sender puts into one run of small messages."""
+"""Bytes of frames that a sender combines into one run of small messages."""
 
 _HEAD: Final = struct.Struct("<BBxxIIQQQ")
 HEAD_BYTES: Final = _HEAD.size
 _SIZE: Final = struct.Struct("<Q")
 SIZE_BYTES: Final = _SIZE.size
 FRAME: Final = struct.Struct("<II")
-"""Of each message in the frames of a DATA: bytes of its body, flags (native/ipc/ring.hpp, FrameHeader)."""
+"""Header of each message in the frames of a DATA: bytes of its body, flags (native/ipc/ring.hpp, FrameHeader)."""
 
 
 class Head(NamedTuple):
     """The head of a frame.
 
-    DATA: `number` is the sequence number of the first message, `second` how many messages, `third` their bytes. Without
-    frames: the memory of these messages was lost, with the processes that had it.
-    ACK: `number` is the sequence number of the last message that was put, `second` how many bytes may have been sent
-    on this connection, `third` the highest sequence number that may be sent.
+    DATA: `number` is the sequence number of the first message, `second` the number of messages, `third` their bytes.
+    Without frames: the memory of these messages was lost, with the processes that had it. ACK: `number` is the sequence
+    number of the last message that was put, `second` the total number of bytes that may be sent on this connection,
+    `third` the highest sequence number that may be sent.
     """
 
     kind: int
     flags: int = 0
     blocks: int = 0
-    """Blocks of the message, whose sizes follow the head."""
+    """Number of blocks of the message; their sizes follow the head."""
     length: int = 0
     """Bytes of the text or frames that follow the sizes."""
     number: int = 0
@@ -80,9 +80,9 @@ def unpack(data: bytes | bytearray | memoryview, max_message: int) -> Head:
         raise ProtocolError(f"a frame of kind {head.kind} is not one of this version")
     most = MAX_FRAMES if head.kind == DATA else MAX_TEXT if head.kind in (HELLO, WELCOME, REFUSE) else 0
     if head.length > most:
-        raise ProtocolError(f"{name} announces {head.length} bytes; {most} are allowed")
+        raise ProtocolError(f"{name} announces {head.length} bytes; at most {most} are allowed")
     if head.blocks > MAX_BLOCKS:
-        raise ProtocolError(f"{name} announces {head.blocks} blocks; {MAX_BLOCKS} are allowed")
+        raise ProtocolError(f"{name} announces {head.blocks} blocks; at most {MAX_BLOCKS} are allowed")
     if head.kind == DATA:
         if head.second > MAX_MESSAGES or head.number + head.second > MAX_NUMBER:
             raise ProtocolError(f"DATA announces {head.second} messages from number {head.number} on")

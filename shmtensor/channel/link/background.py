@@ -1,8 +1,8 @@
-"""The program of a link process, and its guard: the parent, which starts another one where the link process was killed.
+"""The program of a link process, and its guard: the parent, which restarts the link process if it was killed.
 
-    process --> guard (parent of the link, is in no group) --> link process
+    process --> guard (parent of the link, in no group) --> link process
 
-The guard does nothing but wait. If it is killed, the link process starts another one. Both end together with the end.
+The guard only waits. If it is killed, the link process starts another one. Both terminate with the end of the channel.
 """
 
 # pathlib and contextlib cost time at every start.
@@ -17,14 +17,14 @@ from time import sleep
 
 READY = b"ready"
 _PAUSES = (0.0, 0.05, 0.2, 1.0)
-"""Seconds before a link process is started again, by how often it has ended at once."""
+"""Seconds before a link process is restarted, by the number of times that it ended at once."""
 _AT_ONCE_SECONDS = 5.0
 _MOST_STARTS = 20
-"""A guard gives up after so many link processes that have ended at once."""
+"""A guard gives up after this many link processes that have ended at once."""
 
 
 def run(address: str, name: str) -> None:
-    """Run a guard, whose first child tells stdout or stderr what became of it. Does not return."""
+    """Run a guard, whose first child reports its start to stdout or stderr. Does not return."""
     ours, theirs = os.pipe()
     if os.fork() != 0:  # the starter waits for this process
         os.close(theirs)
@@ -87,7 +87,7 @@ def guard(address: str, name: str, watched: str) -> None:
 
 
 def _link(address: str, name: str, line: int) -> None:
-    """Be the link process. Does not return."""
+    """Run the link process. Does not return."""
     guard_pid = os.getppid()
     code = 1
     try:

@@ -1,4 +1,4 @@
-"""The link process of an end that connects to a listening one: it has one session, and connects again if need be."""
+"""The link process of an end that connects to a listening one: it has one session, and reconnects if necessary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds between attempts to connect."""
 _CLOSING_SECONDS: Final = 0.02
 _STEADY_SECONDS: Final = 1.0
-"""After a connection that lasted longer, the next attempt comes at once."""
+"""After a connection that lasted longer, the next attempt is made at once."""
 _CHECK_DIGITS: Final = 15
 
 
@@ -43,7 +43,7 @@ class Connected(Link):
         self._closing = False
         self._connecting = False
         self._broken_at: tuple[int, int] | None = None
-        """What had been put and acknowledged when the other end last broke the protocol."""
+        """The numbers of messages put and acknowledged when the other end last broke the protocol."""
         state.status = Status.working
         self._connect()
 
@@ -91,7 +91,7 @@ class Connected(Link):
             received, number, timeout = welcome["received"], welcome["number"], welcome["timeout"]
             check = int(welcome["check"][:_CHECK_DIGITS], 16)
             if row.welcomed and check != row.check:
-                raise ProtocolError("another channel listens there by now, which does not know this session")
+                raise ProtocolError("another channel listens there, which does not have this session")
             if not isinstance(timeout, float) or not timeout > 0:
                 raise ProtocolError(f"the other end has timeout {timeout!r}")
             if type(number) is not int or not 0 < number < 2**63:
@@ -116,7 +116,7 @@ class Connected(Link):
         state = self.end.state
         state.lost_messages += self.stream.drop()
         state.connected = 0
-        state.ended = 1  # another process is needed only once a program opens the end again
+        state.ended = 1  # another link process is needed only once a program opens the end again
         self.loop.stop()
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
@@ -130,7 +130,7 @@ class Connected(Link):
         self.count()
         if isinstance(
             problem, ProtocolError
-        ):  # damage on the way passes; if it comes again at once, it is the other end
+        ):  # damage in transit is temporary; if it recurs at once, the other end causes it
             now_at = stream.receiver.put, stream.sender.acknowledged
             if now_at == self._broken_at:
                 self._lose(f"{self.address}: {problem}")
@@ -139,7 +139,7 @@ class Connected(Link):
         self._connect()
 
     def said_bye(self, stream: Stream) -> None:
-        """The listening end has closed the channel."""
+        """Handle the close of the channel by the listening end."""
         if self.config["stream"] is None:
             self._lose(f"the channel at {self.address} was closed there")
         elif stream.peer is not None:
@@ -159,17 +159,17 @@ class Connected(Link):
         return (asked + self._prefetch - 1 if asked else 0), self.inbox_ring.stats().nbytes
 
     def controlled(self) -> None:
-        """A process wants messages, or has closed the channel."""
+        """Handle that a process wants messages, or has closed the channel."""
         self.stream.touched()
         self.look()
 
     # ---------------------------------------------------------------------------------------------------------- ending
 
     def look(self) -> None:
-        """End once no process has this end, and what is under way has arrived."""
+        """End once no process has this end, and messages in transit have arrived."""
         if self.end.has_users():
             self._reopen()
-        elif not self._closing:  # nothing more is wanted, and what is under way comes first
+        elif not self._closing:  # no more messages are wanted, and those in transit come first
             self._closing = True
             self._ask_whether_drained()
             self.loop.later(_CLOSING_SECONDS, self._look_whether_done)
@@ -184,7 +184,7 @@ class Connected(Link):
         self.loop.later(_CLOSING_SECONDS, self._look_whether_done)
 
     def _reopen(self) -> None:
-        """A process has opened this end again."""
+        """Continue, because a process has opened this end again."""
         if self._closing:
             self._closing = False
             self.end.state.returning = 0
@@ -198,7 +198,7 @@ class Connected(Link):
         self.stream.touched()
 
     def _is_done(self) -> bool:
-        """Whether all that was put is delivered, and what was fetched for nobody is given back."""
+        """Whether all messages that were put are delivered, and those that were fetched but not taken are sent back."""
         stream = self.stream
         if stream.peer is None:
             left = (

@@ -20,7 +20,7 @@ from .process import Link
 from .stream import UNBOUNDED, ReaderSource, Stream
 
 _BEGINNINGS: Final = 64
-"""Connections that may be in their beginning at once; others are closed."""
+"""Maximum number of handshakes at once; further connections are closed."""
 _ID_BYTES: Final = 16
 _BACKLOG: Final = 1024
 _IN_USE_SECONDS: Final = 2.0
@@ -38,10 +38,10 @@ class Listening(Link):
         self._beginnings = 0
         self._begun_at: dict[Stream, float] = {}
         self._answered: dict[bytes, Stream] = {}
-        """Sessions whose WELCOME is on its way, by what their HELLO says."""
+        """Sessions whose WELCOME is being sent, by the session in their HELLO."""
         self._boot = handshake.boot_id()
         address = Address(self.config["host"], end.state.port or self.config["port"])
-        self.keys()  # raises here, and not at the first connection
+        self.keys()  # raises here instead of at the first connection
         self._socket = _listen(address)
         self._watch()
         for stream in self.streams.values():
@@ -59,12 +59,12 @@ class Listening(Link):
         self.loop.forget(self._socket.fileno())
         self._socket.close()
 
-    # ------------------------------------------------------------------------------------------------------ beginnings
+    # ------------------------------------------------------------------------------------------------------ handshakes
 
     def _accept(self, events: int) -> None:
         try:
             connection, _ = self._socket.accept()
-        except OSError as problem:  # the other side has gone, or all descriptors are in use
+        except OSError as problem:  # the other side has ended, or all descriptors are in use
             if problem.errno in (errno.EMFILE, errno.ENFILE):
                 self.loop.forget(self._socket.fileno())
                 self.loop.later(_DESCRIPTOR_SECONDS, self._watch)
@@ -77,10 +77,10 @@ class Listening(Link):
         self.thread(self._begin, connection)
 
     def _begin(self, connection: socket.socket) -> None:
-        """In a thread: answer a connection, and hand it over."""
+        """In a thread: answer a connection, and pass it to the loop."""
         begun: socket.socket | None = None
         hello: dict[str, Any] = {}
-        with suppress(OSError, ValueError, ProtocolError, handshake.Refused):  # the other side has been told
+        with suppress(OSError, ValueError, ProtocolError, handshake.Refused):  # the other side has been notified
             begun, hello = handshake.accept(connection, self.keys(), self.config["encrypt"], self._ask)
         self.loop.call(self._begun, begun, hello)
 
@@ -119,7 +119,7 @@ class Listening(Link):
         if not stream.sender.acknowledged <= hello["received"] <= stream.sender.last:
             raise handshake.Refused(
                 f"the other end has received message {hello['received']} of this session, and this one has sent "
-                f"messages {stream.sender.acknowledged + 1} to {stream.sender.last} at most"
+                f"at most messages {stream.sender.acknowledged + 1} to {stream.sender.last}"
             )
         self._answered[stream.id] = stream
         return {**welcome, "received": stream.receiver.put, "number": stream.row.number}
@@ -139,7 +139,7 @@ class Listening(Link):
                 "another end with this name is connected, or was until a moment ago; close it, or choose another name"
             )
         if known is not None and incarnation < known.row.incarnation and self._is_new(known):
-            raise handshake.RefusedNow("an end with this name has begun anew, and this HELLO may be older")
+            raise handshake.RefusedNow("an end with this name has started again, and this HELLO may be older")
         if known is not None:
             self._drop(known)
         row = self._free_row()
@@ -155,7 +155,7 @@ class Listening(Link):
         return stream
 
     def _free_row(self) -> Row | None:
-        """Return a row for a new session: if none is free, that of the named stream that has been away longest."""
+        """Return a row for a new session: if none is free, that of the named stream disconnected for longest."""
         rows = self.end.state.rows()
         if row := next((row for row in rows if row.number == 0), None):
             return row
@@ -171,7 +171,7 @@ class Listening(Link):
         return oldest.row
 
     def _is_new(self, stream: Stream) -> bool:
-        """Whether a HELLO that is older than the session may arrive still."""
+        """Whether a HELLO that is older than the session may still arrive."""
         return monotonic() - self._begun_at.get(stream, 0.0) < 2 * handshake.SECONDS
 
     def _begun(self, connection: socket.socket | None, hello: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ class Listening(Link):
         self.count()
 
     def said_bye(self, stream: Stream) -> None:
-        """The session has ended in order."""
+        """Handle the orderly end of a session."""
         if not stream.row.flags & Row.NAMED:
             self._drop(stream)
 
@@ -224,7 +224,7 @@ class Listening(Link):
                 self._drop(stream)
         if self.end.has_users():
             return
-        # Nobody here has the channel any more. What is inside goes to those who take it.
+        # No process here has the channel any more. Messages inside go to the other ends.
         takers = [
             stream
             for stream in self.streams.values()
@@ -236,12 +236,12 @@ class Listening(Link):
             self.finish()
 
     def controlled(self) -> None:
-        """A process may have closed the channel."""
+        """Handle that a process may have closed the channel."""
         self.look()
 
 
 def _listen(address: Address) -> socket.socket:
-    """Return a listening socket. Blocks while a link process that ends has the address. Raises OSError."""
+    """Return a listening socket. Blocks while a link process that is ending has the address. Raises OSError."""
     family, _, _, _, where = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -269,13 +269,11 @@ def _checked(hello: dict[str, Any]) -> tuple[bytes, int, bool, int]:
         named, timeout = hello["named"], hello["timeout"]
     except (KeyError, TypeError, ValueError):
         raise handshake.Refused(
-            "HELLO lacks something, or has it in another form; use the same version of shmtensor on both sides"
+            "HELLO lacks a field, or has one of another type; use the same version of shmtensor on both sides"
         ) from None
     sound = len(session) == _ID_BYTES and isinstance(named, bool) and isinstance(timeout, float) and timeout >= 0.1
     for value in (incarnation, received, number):
         sound = sound and type(value) is int and 0 <= value < 2**63
     if not sound:
-        raise handshake.Refused(
-            "HELLO has a value that is not possible; use the same version of shmtensor on both sides"
-        )
+        raise handshake.Refused("HELLO has an invalid value; use the same version of shmtensor on both sides")
     return session, incarnation, named, number

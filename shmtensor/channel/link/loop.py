@@ -17,7 +17,7 @@ Callback = Callable[..., None]
 
 
 class Loop:
-    """Calls back in one thread, until `stop`."""
+    """Runs callbacks in one thread, until `stop`."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -30,12 +30,12 @@ class Loop:
         self.watch(self._wake, select.EPOLLIN, lambda events: None)
 
     def watch(self, descriptor: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call back when something happens to a descriptor."""
+        """Call back when an event happens to a descriptor."""
         self._callbacks[descriptor] = callback
         self._epoll.register(descriptor, events)
 
     def modify(self, descriptor: int, events: int) -> None:
-        """Change what is waited for."""
+        """Change the events of a descriptor."""
         self._epoll.modify(descriptor, events)
 
     def forget(self, descriptor: int) -> None:
@@ -45,7 +45,7 @@ class Loop:
                 self._epoll.unregister(descriptor)
 
     def later(self, seconds: float, callback: Callback) -> None:
-        """Call back once, after so many seconds."""
+        """Call back once, after `seconds`."""
         heapq.heappush(self._timers, (monotonic() + seconds, next(self._numbers), callback))
 
     def call(self, callback: Callback, *arguments: Any) -> None:
@@ -83,16 +83,16 @@ class Loop:
 
 
 class Waiter:
-    """A thread that waits for a change in shared memory, which no descriptor tells of, once it is armed."""
+    """A thread that, once armed, waits for a change in shared memory, for which there is no descriptor."""
 
-    _SLICE = 0.5  # seconds between two looks whether the link ends
+    _SLICE = 0.5  # seconds between checks whether the link ends
 
     def __init__(self, loop: Loop, wait: Callable[[float, int], bool], callback: Callback) -> None:
-        """Do not wait yet.
+        """Does not wait yet.
 
         Args:
-            loop: where `callback` is called once the change is there.
-            wait: `wait(seconds, seen)` blocks up to so many seconds and returns whether the change is there.
+            loop: loop in which `callback` is called after the change.
+            wait: `wait(seconds, seen)` blocks up to `seconds` and returns whether the change has happened.
             callback: called without arguments.
         """
         self._loop = loop
@@ -105,7 +105,7 @@ class Waiter:
         self._thread: threading.Thread | None = None
 
     def arm(self, seen: int = 0) -> None:
-        """Wait for the next change after `seen`, and call back once. A wait that is under way goes on."""
+        """Wait for the next change after `seen`, and call back once. A wait in progress continues."""
         if not self._waiting:
             self._seen = seen
             self._waiting = True

@@ -1,4 +1,4 @@
-"""A connection: bytes to frames and back. What the frames mean is the stream's business."""
+"""A connection: conversion of bytes to frames and back. The stream interprets the frames."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES: Final = 256 * 1024
 _DIRECT_BYTES: Final = 64 * 1024
-"""What is at least so long is read to where it belongs, without a buffer between."""
+"""Data of at least this many bytes is read directly to its destination, without a buffer."""
 _BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Bytes read from one connection before the others get their turn."""
+"""Bytes read from one connection before the others are served."""
 _QUEUED_BYTES: Final = 1024 * 1024
-"""Entries are queued for sending as long as fewer bytes wait for the socket: an ACK does not wait behind them all."""
+"""Entries are queued for sending only while fewer bytes wait for the socket, so that an ACK does not wait for long."""
 _PARTS: Final = 64
 _MEMORY_SECONDS: Final = 0.1
 _buffer: Final = memoryview(bytearray(_BUFFER_BYTES))
@@ -46,8 +46,8 @@ class Peer:
         self._connection = connection
         self._gathers = not isinstance(connection, ssl.SSLSocket)
         self._max_message = max_message
-        self._buffer = _buffer  # what is in it is used up before the next connection is read
-        self._have = self._buffer[:0]  # received, and not looked at yet
+        self._buffer = _buffer  # shared: its content is consumed before the next connection is read
+        self._have = self._buffer[:0]  # received, and not parsed yet
         self._lacks_memory = self._is_blocked = False
         self._kept = b""
         self._frames = self._read_frames()
@@ -71,7 +71,7 @@ class Peer:
             self.stream.disconnected(self, ProtocolError(str(problem)))
 
     def begin(self) -> None:
-        """Look at what TLS has read already."""
+        """Process data that TLS has read already."""
         self._loop.call(self._happened, select.EPOLLIN)
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -107,13 +107,13 @@ class Peer:
             self._target = next(self._frames)
 
     def _allocate(self, size: int) -> Generator[memoryview, None, Block]:
-        """Return memory for a block. While there is none, nothing is read from this connection."""
+        """Return memory for a block. Until there is some, nothing is read from this connection."""
         while True:
             try:
                 return self.stream.allocate(size)
             except OutOfMemory as problem:
                 self._lacks_memory = True
-                self._kept = bytes(self._have)  # others use the buffer meanwhile
+                self._kept = bytes(self._have)  # other connections use the buffer meanwhile
                 self._have = self._buffer[:0]
                 self.stream.lacks_memory(problem)
                 self._watch()
@@ -123,7 +123,7 @@ class Peer:
     def _try_again(self) -> None:
         if self.closed:
             return
-        self.received_at = monotonic()  # its beats are unread
+        self.received_at = monotonic()  # its heartbeats are unread
         self._lacks_memory = False
         self._have = memoryview(self._kept)
         self._kept = b""
@@ -133,7 +133,7 @@ class Peer:
             self._happened(select.EPOLLIN)
 
     def _read_frames(self) -> Generator[memoryview]:
-        """Give the memory that is to be filled next."""
+        """Yield the memory to be filled next."""
         data = memoryview(bytearray(wire.HEAD_BYTES))
         while True:
             yield data
@@ -146,14 +146,14 @@ class Peer:
             yield from self._read_messages(head)
 
     def _read_messages(self, head: wire.Head) -> Generator[memoryview]:
-        """Read the rest of a DATA. What it has read is not kept while the next frame is awaited."""
+        """Read the rest of a DATA. Keeps no reference to the data while it waits for the next frame."""
         sizes: list[int] = []
         if head.blocks:
             packed = memoryview(bytearray(head.blocks * wire.SIZE_BYTES))
             yield packed
             sizes = wire.unpack_sizes(packed, head.third)
         if head.length and sum(sizes) + head.length - head.second * wire.FRAME.size != head.third:
-            raise ProtocolError(f"DATA says that it has {head.third} bytes; its parts have others")
+            raise ProtocolError(f"DATA announces {head.third} bytes, but its parts have a different number")
         frames = memoryview(bytearray(head.length))
         yield frames
         blocks = []
@@ -177,7 +177,7 @@ class Peer:
             self._queued += len(part)
 
     def send_entry(self, entry: Entry[Content]) -> None:
-        """Queue messages, straight from their memory."""
+        """Queue messages, directly from their memory."""
         content = entry.content
         sizes = [len(block) for block in content.blocks]
         self.send(
@@ -195,7 +195,7 @@ class Peer:
         )
 
     def flush(self) -> None:
-        """Send what is queued, as far as the socket takes it. Does not block. Raises OSError."""
+        """Send queued data, as far as the socket accepts it. Does not block. Raises OSError."""
         blocked = False
         while self._parts and not blocked:
             try:
@@ -220,7 +220,7 @@ class Peer:
         self._watch()
 
     def _watch(self) -> None:
-        """Wait for what can be used now."""
+        """Wait for the events that can be handled now."""
         events = (0 if self._lacks_memory else select.EPOLLIN) | (select.EPOLLOUT if self._is_blocked else 0)
         if events != self._events and not self.closed:
             self._events = events
@@ -228,7 +228,7 @@ class Peer:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the socket has taken all that was queued."""
+        """Whether the socket has accepted all queued data."""
         return not self._parts
 
     def close(self) -> None:
@@ -241,6 +241,6 @@ class Peer:
             self._loop.call(self._release)
 
     def _release(self) -> None:
-        """Give back what had arrived in part: the frames refer to this peer, and nobody would collect them soon."""
+        """Release partial data: generators refer to this peer, so garbage collection would come late."""
         self._target = self._have = self._buffer[:0]
         self._frames.close()

@@ -1,4 +1,4 @@
-"""What the link processes of listening and of connected ends have in common."""
+"""Base of the link processes of listening and connected ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .peer import Peer
 from .stream import SEQUENCE_BITS, QueueSource, ReaderSource, Source, Stream, recover
 
 _BEATS: Final = 5
-"""Beats in the time after which a silent peer is taken for dead."""
+"""Heartbeats in the time after which a silent peer counts as dead."""
 _RETRY_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.2
 _MANY: Final = 2**31
@@ -28,7 +28,7 @@ class Link:
     """The link process of one end."""
 
     def __init__(self, end: End) -> None:
-        """Go on where the process before has stopped. Blocks for the manager."""
+        """Continue where the previous process stopped. Blocks for the manager."""
         self.end = end
         self.config: dict[str, Any] = end.config
         self.loop: Loop = Loop()
@@ -56,14 +56,14 @@ class Link:
     # ---------------------------------------------------------------------------------------------------- after a kill
 
     def source_of(self, row: Row) -> Source:
-        """Return where the messages for the session of a row come from."""
+        """Return the source of messages for the session of a row."""
         if self.sends_broadcast:
             return ReaderSource(self.end.outbox._broadcast_ring.kept_reader(row.number))
         return QueueSource(self.source_ring)
 
     @property
     def source_ring(self) -> Ring:
-        """The queue whose messages go out: of an end that is being closed, what it had fetched goes back."""
+        """The queue whose messages are sent. An end that is being closed sends back its fetched messages."""
         return self.inbox_ring if self.end.state.returning else self.outbox_ring
 
     def _recover(self) -> None:
@@ -87,7 +87,7 @@ class Link:
     # -------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> None:
-        """Work until nobody needs this end any more. Blocks."""
+        """Work until no process needs this end any more. Blocks."""
         self._control.arm()
         self._tick()
         self._look()
@@ -103,7 +103,7 @@ class Link:
             self.loop.close()
 
     def close(self) -> None:
-        """Close what the role has opened."""
+        """Close the descriptors of a subclass."""
 
     def _work(self) -> None:
         try:
@@ -123,7 +123,7 @@ class Link:
     # ----------------------------------------------------------------------------------------------- messages going out
 
     def wants(self, stream: Stream) -> None:
-        """A stream may take messages now."""
+        """Record that a stream can take messages."""
         if stream.source is None:
             stream.source = self.source_of(stream.row)
         if self.sends_broadcast:
@@ -137,7 +137,7 @@ class Link:
         """Move messages into the windows of the streams that may take them, in turns."""
         seen = self.source_ring.stats().put
         is_empty = False
-        rested = 0  # streams in a row that took nothing
+        rested = 0  # consecutive streams that took nothing
         while self._hungry and rested < len(self._hungry):
             stream = next(iter(self._hungry))
             del self._hungry[stream]
@@ -171,25 +171,25 @@ class Link:
     # ----------------------------------------------------------------------------------------------- messages coming in
 
     def allowance(self, stream: Stream) -> tuple[int, int]:
-        """Return (highest sequence number that may be sent, bytes that are here besides those without room)."""
+        """Return (highest sequence number that may be sent, stored bytes other than those without room)."""
         raise NotImplementedError
 
     def _await_room(self, seconds: float, seen: int) -> bool:
         return self.inbox_ring.await_room(seconds, seen)
 
     def put_frames(self, frames: memoryview, blocks: list[Block], commit: int) -> int:
-        """Put messages into the inbox; returns how many. Raises OutOfMemory, and as Ring.put_frames."""
+        """Put messages into the inbox; returns their number. Raises OutOfMemory, and as Ring.put_frames."""
         try:
             return self.inbox_ring.put_frames(frames, blocks, commit, self.pickled)
         except (Refused, BlockGone, LockBusy) as problem:
             self.end.manager._translate(problem)
 
     def watch_room(self, seen: int) -> None:
-        """Look again once more messages than `seen` have been taken from the inbox."""
+        """Check again once more messages than `seen` have been taken from the inbox."""
         self._room.arm(seen)
 
     def has_no_memory(self, problem: Exception) -> None:
-        """Say that memory is lacking, and look again soon."""
+        """Report a lack of memory, and check again soon."""
         self.end.state.text = str(problem)
         self.loop.later(_RETRY_SECONDS, self._has_room)
 
@@ -204,13 +204,13 @@ class Link:
             stream.touched()
 
     def lost(self, messages: int) -> None:
-        """Messages for this end are lost with the memory that they had."""
+        """Record that messages for this end are lost with their memory."""
         self.end.state.ask(messages)
 
     # --------------------------------------------------------------------------------------------------- connections
 
     def keys(self) -> Keys | None:
-        """Return the keys of this end, as they are now. Raises InvalidArgument."""
+        """Return the current keys of this end. Raises InvalidArgument."""
         directory = self.config["keys"]
         if directory is None:
             return None
@@ -232,15 +232,15 @@ class Link:
         self.count()
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
-        """A stream has lost its connection."""
+        """Handle the loss of a stream's connection."""
         raise NotImplementedError
 
     def said_bye(self, stream: Stream) -> None:
-        """The other end has ended the session."""
+        """Handle the end of a session by the other end."""
         raise NotImplementedError
 
     def count(self) -> None:
-        """Count who is connected, for the processes of this end."""
+        """Update the number of connected ends, for the processes of this end."""
         state = self.end.state
         state.connected = sum(stream.peer is not None for stream in self.streams.values())
         if self.config["role"] == LISTENING:
@@ -252,7 +252,7 @@ class Link:
     def _tick(self) -> None:
         interval = min([self.timeout, *(stream.timeout for stream in self.streams.values())]) / _BEATS
         now = monotonic()
-        was_late = now - self._last_look > 2 * interval  # this process was stopped: what came meanwhile is unread
+        was_late = now - self._last_look > 2 * interval  # this process was stopped: data that came meanwhile is unread
         self._last_look = now
         for stream in list(self.streams.values()):
             peer = stream.peer
@@ -273,7 +273,7 @@ class Link:
         self.loop.later(_LOOK_SECONDS, self._look)
 
     def look(self) -> None:
-        """See to what depends on time, or on whether processes use this end."""
+        """Do the work that depends on time, or on whether processes use this end."""
         raise NotImplementedError
 
     def _controlled(self) -> None:
@@ -282,21 +282,21 @@ class Link:
         self._control.arm()
 
     def controlled(self) -> None:
-        """See to what a process of this end has changed in the state."""
+        """Handle changes of the state by a process of this end."""
 
     def finish(self) -> None:
         """End this process in order, unless a process has opened this end meanwhile."""
         state = self.end.state
-        state.ended = 1  # who opens the end looks at this afterwards
+        state.ended = 1  # a process that opens the end checks this afterwards
         if self.end.has_users():
             state.ended = 0
             return
-        if self.config["stream"] is None:  # else the next process of this end goes on
+        if self.config["stream"] is None:  # otherwise the next process of this end continues
             for stream in self.streams.values():
                 stream.say_bye()
         state.connected = 0
         self.loop.stop()
 
     def thread(self, work: Any, *arguments: Any) -> None:
-        """Run what blocks in a thread."""
+        """Run a blocking function in a thread."""
         threading.Thread(target=work, args=arguments, daemon=True).start()

@@ -1,4 +1,4 @@
-"""What a link process does from its start to its end."""
+"""The main function of a link process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _GUARD = (
 
 
 def work(address: str, name: str, guard_pid: int, line: int) -> int:
-    """Link an end until nobody needs it any more. Blocks.
+    """Link an end until no process needs it any more. Blocks.
 
     Args:
-        address: of the manager.
-        name: of the end's state.
-        guard_pid: the parent, which starts another link process if this one is killed.
-        line: a descriptor on which the starter is told that the link works, and which is then closed; -1: none.
+        address: address of the manager.
+        name: name of the end's state.
+        guard_pid: pid of the parent, which starts another link process if this one is killed.
+        line: a descriptor to notify the starter that the link works, closed after that; -1: none.
 
     Returns:
         The exit code: 0 if no other link process is needed.

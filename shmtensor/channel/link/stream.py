@@ -1,7 +1,8 @@
-"""One session of this end with another one: its window, what it has received, and its connection, if it has one.
+"""One session of this end with another one: its window, its received messages, and its connection, if it has one.
 
-Every step leaves shared memory so that the next link process can go on: the commit numbers of the rings say which
-message was put or taken last (native/base/layout.hpp, R6), the state which move into the window was under way.
+Each step leaves shared memory in a state from which another link process can continue: the rings' commit numbers show
+which message was put or taken last (native/base/layout.hpp, R6), and the end's state shows the current move into the
+window.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ def commit_number(session: int, sequence: int) -> int:
 
 
 class Content(NamedTuple):
-    """Messages on their way out."""
+    """Outgoing messages."""
 
     frames: bytes
     """Empty: the memory of the messages is lost; only their numbers are sent."""
     blocks: list[memoryview]
     key: str
-    """In the window."""
+    """Key in the window."""
 
 
 class Connection(Protocol):
-    """What a stream needs of its connection (peer.py)."""
+    """The interface of a connection (peer.py) that a stream uses."""
 
     received_at: float
     sent_at: float
@@ -57,7 +58,7 @@ class Connection(Protocol):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the socket has taken all that was queued."""
+        """Whether the socket has accepted all queued data."""
 
     def send(self, head: wire.Head, *parts: memoryview) -> None:
         """Queue a frame."""
@@ -66,14 +67,14 @@ class Connection(Protocol):
         """Queue messages."""
 
     def flush(self) -> None:
-        """Send what is queued, as far as the socket takes it."""
+        """Send queued data, as far as the socket accepts it."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class Owner(Protocol):
-    """What a stream needs of its link process (process.py)."""
+    """The interface of a link process (process.py) that a stream uses."""
 
     end: End
     inbox_ring: Ring
@@ -86,39 +87,39 @@ class Owner(Protocol):
         """Put messages into the inbox."""
 
     def watch_room(self, seen: int) -> None:
-        """Look again once more messages than `seen` have been taken from the inbox."""
+        """Check again once more messages than `seen` have been taken from the inbox."""
 
     def has_no_memory(self, problem: Exception) -> None:
-        """Say that memory is lacking, and look again soon."""
+        """Report a lack of memory, and check again soon."""
 
     def lost(self, messages: int) -> None:
-        """Messages for this end are lost."""
+        """Record that messages for this end are lost."""
 
     def allowance(self, stream: Stream) -> tuple[int, int]:
-        """Return (highest sequence number that may be sent, bytes that are here besides those without room)."""
+        """Return (highest sequence number that may be sent, stored bytes other than those without room)."""
 
     def wants(self, stream: Stream) -> None:
-        """A stream may take messages now."""
+        """Record that a stream can take messages."""
 
     def said_bye(self, stream: Stream) -> None:
-        """The other end has ended the session."""
+        """Handle the end of a session by the other end."""
 
     def disconnected(self, stream: Stream, problem: Exception) -> None:
-        """A stream has lost its connection."""
+        """Handle the loss of a stream's connection."""
 
 
 class Source(Protocol):
-    """Where a stream's messages come from."""
+    """The source of a stream's messages."""
 
     def peek(self, nbytes: int, messages: int) -> Any:
-        """Return the next messages, a `RunOfMessages`, which stay where they are; None: there are none."""
+        """Return the next messages, a `RunOfMessages`, without taking them; None: there are none."""
 
     def take(self, run: Any, commit: int) -> bool:
         """Take these messages. False: another process has taken the first of them."""
 
 
 class QueueSource:
-    """The messages of a queue: each goes to one taker."""
+    """The messages of a queue: each goes to one consumer."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -133,7 +134,7 @@ class QueueSource:
 
 
 class ReaderSource:
-    """The messages of a broadcast, as a reader of its own sees them."""
+    """The messages of a broadcast, through a reader of this stream."""
 
     def __init__(self, reader: KeptReader) -> None:
         self.reader = reader
@@ -160,7 +161,7 @@ class Stream:
     """A session."""
 
     def __init__(self, link: Owner, row: Row) -> None:
-        """Go on with the session of a row."""
+        """Continue the session of a row."""
         self.link = link
         self.row = row
         self.id: bytes = row.id
@@ -169,13 +170,13 @@ class Stream:
         self.peer: Connection | None = None
         self.source: Source | None = None
         self.timeout: float = link.timeout
-        """Of the end that has the shorter one."""
+        """Timeout of the end that has the shorter one."""
         self.is_drained: bool = False
-        """The other end has said that nothing of what it sent is under way."""
+        """The other end has reported that none of its messages are in transit."""
         self._arrived: deque[_Arrived] = deque()
         self._arrived_bytes = 0
-        self._acknowledged = (-1, -1, -1)  # what the last ACK said
-        self._most_credit = self._most_limit = 0  # the largest that was said on this connection
+        self._acknowledged = (-1, -1, -1)  # content of the last ACK
+        self._most_credit = self._most_limit = 0  # the largest values sent on this connection
         self._is_subscribed = False
         for key in sorted(link.end.window.keys(self._prefix)):
             first, messages = (int(part, 16) for part in key.split(".")[1:])
@@ -192,15 +193,15 @@ class Stream:
         return f"{self.row.number:x}."
 
     def touched(self) -> None:
-        """Have the link look at this stream at the end of the round."""
+        """Have the link process this stream at the end of the round."""
         self.link.touched[self] = None
 
     # ------------------------------------------------------------------------------------------------------- sending
 
     def move(self, messages: int) -> int:
-        """Move up to so many messages of the source into the window. Returns how many; 0: there are none, or none left.
+        """Move up to `messages` messages of the source into the window. Returns their number; 0: none, or none left.
 
-        Raises OutOfMemory: the window cannot take them now; they stay where they are.
+        Raises OutOfMemory: the window cannot take them now; they stay in the source.
         """
         assert self.source is not None
         run = self.source.peek(wire.RUN_BYTES, messages)
@@ -222,7 +223,7 @@ class Stream:
         window._put([key], [value], 0, False, STORE_REFUSE, copies=False)
         taken = self.source.take(run, commit)
         if taken and state.returning:
-            state.ask(run.messages)  # they were asked for, and nobody took them
+            state.ask(run.messages)  # they were requested, and no process took them
         if taken:
             self.row.sent = last
             self.sender.add(run.messages, run.nbytes, content)
@@ -232,7 +233,7 @@ class Stream:
         return run.messages if taken else 0
 
     def acknowledged(self, head: wire.Head) -> None:
-        """Take an ACK of the other end."""
+        """Process an ACK of the other end."""
         self._release(self.sender.acknowledge(head.number, head.second, head.third))
 
     def _release(self, entries: list[Entry[Content]]) -> None:
@@ -242,11 +243,11 @@ class Stream:
     # ----------------------------------------------------------------------------------------------------- receiving
 
     def lacks_memory(self, problem: OutOfMemory) -> None:
-        """Say that a message cannot be received for now."""
-        self.link.end.state.text = f"no memory for a message that arrives: {problem}"
+        """Report that a message cannot be received at the moment."""
+        self.link.end.state.text = f"no memory for an incoming message: {problem}"
 
     def allocate(self, nbytes: int) -> Block:
-        """Return memory for a block that arrives. Raises OutOfMemory."""
+        """Return memory for an incoming block. Raises OutOfMemory."""
         return self.link.end.manager.allocate(nbytes)
 
     def data(self, head: wire.Head, frames: memoryview, blocks: list[Block]) -> None:
@@ -265,7 +266,7 @@ class Stream:
         self.deliver()
 
     def deliver(self) -> None:
-        """Put what has arrived where it belongs, as far as there is room. Raises ProtocolError."""
+        """Put arrived messages into the inbox, as far as there is room. Raises ProtocolError."""
         ring = self.link.inbox_ring
         while self._arrived:
             arrived = self._arrived[0]
@@ -297,11 +298,11 @@ class Stream:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether messages are here that have no room yet."""
+        """Whether arrived messages wait for room."""
         return bool(self._arrived)
 
     def acknowledge(self) -> None:
-        """Send an ACK, if it would say anything new."""
+        """Send an ACK, if its content has changed."""
         if self.peer is None:
             return
         limit, waiting = self.link.allowance(self)
@@ -328,7 +329,7 @@ class Stream:
         self.touched()
 
     def disconnected(self, peer: Connection, problem: Exception) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
         peer.close()
         if self.peer is peer:
             self.peer = None
@@ -336,7 +337,7 @@ class Stream:
             self.link.disconnected(self, problem)
 
     def received(self, peer: Connection, head: wire.Head) -> None:
-        """Take a frame that is not DATA. Raises ProtocolError."""
+        """Process a frame that is not DATA. Raises ProtocolError."""
         if head.kind == wire.ACK:
             self.acknowledged(head)
             if head.third:
@@ -354,7 +355,7 @@ class Stream:
             raise ProtocolError(f"{wire.NAMES[head.kind]} came after the beginning of the connection")
 
     def ask_whether_drained(self) -> None:
-        """Have the other end say when all that it sent has arrived."""
+        """Ask the other end to report when all its messages have arrived."""
         if self.peer is not None:
             self.peer.send(wire.Head(wire.BEAT, _PING))
 
@@ -366,27 +367,27 @@ class Stream:
             self.touched()
 
     def work(self) -> None:
-        """Send what may be sent. Raises OSError."""
+        """Send all frames that may be sent. Raises OSError."""
         if self.peer is not None:
             self.acknowledge()
             self.queue()
             self.peer.flush()
 
     def queue(self) -> None:
-        """Queue what may be sent."""
+        """Queue all frames that may be sent."""
         peer = self.peer
         while peer is not None and peer.has_room and (entry := self.sender.next()) is not None:
             peer.send_entry(entry)
 
     def say_bye(self) -> None:
-        """End the session in order, as far as the connection takes it."""
+        """End the session in order, as far as the connection accepts it."""
         if self.peer is not None:
             self.peer.send(wire.Head(wire.BYE))
             with suppress(OSError):
                 self.peer.flush()
 
     def drop(self) -> int:
-        """Give the session up, and what waits for the other end. Returns how many messages those were."""
+        """Give up the session, and drop the messages for the other end. Returns their number."""
         messages = sum(entry.last - entry.first + 1 for entry in self.sender.entries)
         while self.sender.entries:
             self.link.end.window.delete(self.sender.entries.popleft().content.key)
@@ -400,13 +401,13 @@ class Stream:
 
 
 def recover(state: State, window: Store, taken: int, readers: dict[int, KeptReader]) -> None:
-    """Finish what a link process that was killed has left: messages are in their source or in the window, not in both.
+    """Finish the move of a link process that was killed: messages are then in their source or in the window, not both.
 
     Args:
-        state: of the end.
-        window: of the end.
-        taken: the commit number of what was last taken from the queue that is the source.
-        readers: of a broadcast: each session's reader, by the session's number.
+        state: state of the end.
+        window: window of the end.
+        taken: the commit number of the last take from the source queue.
+        readers: for a broadcast: each session's reader, by the session's number.
     """
     moving = state.moving_last
     if moving == 0:
@@ -417,7 +418,7 @@ def recover(state: State, window: Store, taken: int, readers: dict[int, KeptRead
             continue
         key = _key(row, state.moving_first, last - state.moving_first + 1)
         reader = readers.get(row.number)
-        if reader is not None:  # what is in the window goes out, and what was not read to its end is read on
+        if reader is not None:  # messages in the window are skipped, others are read again
             was_taken = key in window.keys(key)
             if was_taken:
                 reader.skip_to(state.moving_beyond)
