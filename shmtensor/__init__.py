@@ -4,7 +4,7 @@
 torch's names: `zeros`, `add`, `Tensor`, `FloatStorage`, `float32`, ...; `shmtensor.array_api` is a namespace of the
 array API.
 
-Everything is loaded on first use, because the manager, which is part of this package, runs without NumPy. All names
+Everything is imported on first use, because the manager, which is part of this package, runs without NumPy. All names
 that are not modules are in `_namespace`.
 """
 
@@ -60,7 +60,7 @@ def _find(name: str) -> Any:
         return _import_module(f".{name}", __name__)  # not `load`: imports of this package also call this function
     if name == "__all__":  # a star import must not hide abs, bool, sum ...
         return [public for public in __dir__() if not hasattr(builtins, public)]
-    # Python also looks up special names and submodules here, which must not load NumPy.
+    # Python also looks up special names and submodules here, which must not import NumPy.
     if name in _API or not (name.startswith("_") or find_spec(f"{__name__}.{name}")):
         namespace = _load("_namespace")
         try:

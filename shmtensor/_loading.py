@@ -1,7 +1,7 @@
-"""Loading of modules on first use, never during a fork.
+"""Import of modules on first use, never during a fork.
 
-A child that is forked while another thread imports a module inherits the module's lock, and would wait for ever for
-it. Users of `shmtensor.zeros` cannot know that it imports a module.
+A child that is forked while another thread imports a module inherits the module's lock, and would wait for it forever.
+Users of `shmtensor.zeros` cannot know that it imports a module.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, a
 
 
 def load(name: str) -> Any:
-    """Import a module of this package by its relative name. Blocks while another thread loads one or forks."""
+    """Import a module of this package by its relative name. Blocks while another thread imports one or forks."""
     with _loading:
         return import_module(f"{__package__}.{name}")
 
 
 def later(namespace: dict[str, Any], index: Mapping[str, str], modules: Iterable[str] = ()) -> list[str]:
-    """Give a module, whose namespace has `__all__` by then, names that are imported at their first use.
+    """Give a module names that are imported at their first use. Its namespace must have `__all__` before they are used.
 
-    Type checkers do not see them. For other names there is an error that says the nearest one.
+    Type checkers do not see them. The error for other names suggests the nearest one.
 
     Args:
-        namespace: of the module.
-        index: names, with spaces between them, by their modules, which are relative to this package.
-        modules: names of modules in this one.
+        namespace: namespace of the module.
+        index: for each module, relative to this package, its names, separated by spaces.
+        modules: names of submodules.
 
     Returns:
         All these names.
@@ -63,6 +63,6 @@ def later(namespace: dict[str, Any], index: Mapping[str, str], modules: Iterable
 
 
 def integrate() -> None:
-    """Load the integration of torch in a process that has imported torch, once. Blocks as `load`."""
+    """Import the integration of torch once, if this process has imported torch. Blocks as `load`."""
     if "torch" in sys.modules and f"{__package__}.integrations.torch" not in sys.modules:
         load("integrations.torch")

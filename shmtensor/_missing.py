@@ -1,4 +1,4 @@
-"""The error of a name that a module does not have, which says the nearest name that it has."""
+"""The error for a name that a module lacks, which suggests the nearest existing name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class MissingName(AttributeError):
-    """No such attribute. The nearest name is looked for when the text is read, so that `hasattr` stays quick.
+    """No such attribute. The nearest name is searched for when the text is read, so that `hasattr` stays fast.
 
     Args:
-        text: what is missing.
-        wanted: the name.
-        names: the names that are there, or a function that gives them.
+        text: the message.
+        wanted: the missing name.
+        names: the existing names, or a function that returns them.
     """
 
     def __init__(self, text: str, wanted: str = "", names: Iterable[str] | Callable[[], Iterable[str]] = ()) -> None:
@@ -34,13 +34,13 @@ class MissingName(AttributeError):
 
 
 def missing(module: str, wanted: str, names: Iterable[str] | Callable[[], Iterable[str]]) -> AttributeError:
-    """Return the error for a name that a module does not have; a plain one for names that begin with `_`."""
+    """Return the error for a name that a module lacks; a plain AttributeError for names that begin with `_`."""
     text = f"module {module!r} has no attribute {wanted!r}"
     return AttributeError(text) if wanted.startswith("_") else MissingName(text, wanted, names)
 
 
 def suggest(namespace: dict[str, Any]) -> None:
-    """Give a module that has `__all__` a `__getattr__` that raises this error, where type checkers do not see it."""
+    """Give a module with `__all__` a `__getattr__` that raises this error, hidden from type checkers."""
 
     def find(name: str) -> Any:
         raise missing(namespace["__name__"], name, namespace["__all__"])

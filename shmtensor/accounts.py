@@ -22,17 +22,14 @@ def memory_stats() -> dict[str, int]:
     """Return the bytes of memory in use by this process, in a flat dict.
 
     `heap`: memory of the default allocator, and memory that NumPy allocated for live tensors and storages. The latter
-    is found by visiting all of them now, so that creating a tensor has no extra cost; memory used only by ndarrays is
-    not included.
-    `shared`: blocks of the manager's memory that this process holds, including received ones; of a queue, broadcast or
-    store the memory reserved for it.
-    `mapped`: files, memory files and POSIX shared memory mapped by map allocators.
-    `pinned`: private page-locked memory for a GPU.
-    `total`: the sum.
-    `heap.peak` and so on: the maximum so far. For `mapped` and the default allocator, at any time; for the others, at
-    calls of this function.
+    is measured by visiting all of them in this call, so creating a tensor has no extra cost; memory used only by
+    ndarrays is not included. `shared`: blocks of the manager's memory that this process holds, including received ones;
+    for a queue, broadcast or store the memory reserved for it. `mapped`: files, memory files and POSIX shared memory
+    mapped by map allocators. `pinned`: private page-locked memory for a GPU. `total`: the sum. `heap.peak` and so on:
+    the maximum so far: at any time for `mapped` and the default allocator, and at the calls of this function for the
+    others.
 
-    Visits all Python objects, which takes milliseconds for each 100,000 of them. Does not block.
+    Visits all Python objects, which takes milliseconds per 100,000 objects. Does not block.
     """
     client = sys.modules.get("shmtensor.manager.client")
     pinned = sys.modules.get("shmtensor.allocators.pinned")
@@ -60,7 +57,7 @@ def _other_heap_bytes() -> int:
             array = getattr(thing, "_flat", None)
         else:
             continue
-        if array is not None:  # else it is being created
+        if array is not None:  # otherwise it is being created
             owner = regions.owner_of(array)
             owners[id(owner)] = owner
     return sum(_heap_bytes(owner) for owner in owners.values())

@@ -56,10 +56,10 @@ def fetch_add(tensor: Tensor, index: Index, value: int, order: Order = "seq_cst"
     """Add to an int32 or int64 element. Returns the previous value.
 
     Args:
-        tensor: of int32 or int64.
+        tensor: a tensor of int32 or int64.
         index: the element.
         value: in the range of the type; negative to subtract. Sums out of range wrap around.
-        order: of the read and the write.
+        order: order of the read and the write.
 
     Raises:
         InvalidArgument, DTypeError, LayoutError: as described above.
@@ -73,7 +73,7 @@ def compare_exchange(
     """Set an int32 or int64 element if it has the expected value. Never fails spuriously.
 
     Args:
-        tensor: of int32 or int64.
+        tensor: a tensor of int32 or int64.
         index: the element.
         expected: the value to compare with.
         desired: the value to set.
@@ -106,7 +106,7 @@ def index_add_atomic_(tensor: Tensor, dim: int, index: Any, source: Tensor, alph
     the GIL for large tensors.
 
     Args:
-        tensor: of int32, int64, float32 or float64, with at least one axis.
+        tensor: a tensor of int32, int64, float32 or float64, with at least one axis.
         dim: the axis; a negative number counts from the end.
         index: integers of at least 0, in a tensor, array or list of one axis, in any order and with repetitions.
         source: of the type and sizes of `tensor`, but with one slice for each index along `dim`. If it overlaps
@@ -118,13 +118,13 @@ def index_add_atomic_(tensor: Tensor, dim: int, index: Any, source: Tensor, alph
         IndexOutOfRange: an entry of the index, or `dim`, is out of range; nothing was added.
         DTypeError: an unsupported type, or types that differ.
         LayoutError: the memory is not aligned or not writable.
-        GradientError: gradients would be recorded of one of the tensors.
+        GradientError: a gradient would be recorded for one of the tensors.
     """
     out = _array(tensor)
     added = _array(source)
     if _native.is_recorded((tensor, source)):
         raise GradientError(
-            "index_add_atomic_ with a tensor that requires grad; it records no gradients: use index_add_, or no_grad()"
+            "index_add_atomic_ with a tensor that requires grad; gradients are not recorded; use index_add_ or no_grad()"
         )
     axis = index_of(dim)
     for array in (out, added):

@@ -1,7 +1,7 @@
-"""GPUs: torch's names of what programs ask of `torch.cuda`. Tensors and operations are CuPy's (docs/gpu.md).
+"""GPUs: functions with the names of `torch.cuda`. Arrays and operations are CuPy's (docs/gpu.md).
 
-Without a GPU, its driver or CuPy, `is_available()` is False and `status()` says why; everything else here raises
-DeviceUnavailable.
+Without a GPU, its driver or CuPy, `is_available()` is False and `status()` returns the reason; all other functions that
+need a GPU raise DeviceUnavailable.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ class DeviceProperties:
     uuid: str
     """Its UUID in hexadecimal digits."""
     lacks: str
-    """What it cannot do that sharing its memory needs; empty: nothing."""
+    """The features that sharing its memory needs and it lacks; empty: none."""
 
 
 def status() -> str:
-    """Why no GPU can be used; empty: one can. Initialises the driver at the first call, which takes up to a second."""
+    """Return why no GPU can be used; empty: one can. The first call initialises the driver, in up to a second."""
     return _driver.status()
 
 
 def is_available() -> bool:
-    """Whether a GPU can be used. As `status()`."""
+    """Whether a GPU can be used. Initialises the driver, as `status()`."""
     return not status()
 
 
 def device_count() -> int:
-    """The number of GPUs; 0: none can be used."""
+    """Return the number of GPUs; 0: none can be used."""
     return 0 if status() else _driver.current().device_count()
 
 
 def is_initialized() -> bool:
-    """Whether this process has used the driver. Does not do so."""
+    """Whether this process has initialised the driver. Does not initialise it."""
     return _driver.is_in_use()
 
 
@@ -63,7 +63,7 @@ def _runtime() -> Any:
 
 
 def _number(spec: Any) -> int:
-    """The number of a GPU: of a device, a number, or None for the current one."""
+    """Return the number of a GPU, given a device, a number, or None for the current one."""
     if spec is None:
         return current_device()
     found = _device_of(spec)
@@ -73,7 +73,7 @@ def _number(spec: Any) -> int:
 
 
 def current_device() -> int:
-    """The number of the GPU on which tensors are made for "cuda"."""
+    """Return the number of the GPU that "cuda" means."""
     return int(_runtime().runtime.getDevice())
 
 
@@ -84,7 +84,7 @@ def set_device(device: Any) -> None:
 
 @contextmanager
 def device(device: Any) -> Iterator[None]:
-    """A GPU is the current one in the block; None: nothing changes. Raises InvalidArgument: there is no such GPU."""
+    """Make a GPU the current one in a `with` block; None: no change. Raises InvalidArgument: there is no such GPU."""
     if device is None:
         yield
         return
@@ -93,23 +93,23 @@ def device(device: Any) -> Iterator[None]:
 
 
 def get_device_name(device: Any = None) -> str:
-    """The name of a GPU; None: the current one."""
+    """Return the name of a GPU; None: the current one."""
     return _driver.current().facts(_number(device)).name
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What a GPU is; None: the current one."""
+    """Return the properties of a GPU; None: the current one."""
     facts = _driver.current().facts(_number(device))
     return DeviceProperties(facts.name, facts.total, facts.uuid.hex(), facts.lacks)
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, all) bytes of a GPU's memory, as the driver says; None: of the current one."""
+    """Return (free, total) bytes of a GPU's memory, according to the driver; None: the current GPU."""
     return _driver.current().memory(_number(device))
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes of a GPU's memory in tensors of this process: private ones, and shared ones that it holds."""
+    """Return the bytes of a GPU's memory in tensors of this process: private ones, and shared ones that it holds."""
     number = _number(device)
     with _runtime().Device(number):
         private = int(_load("gpu.arrays").module().get_default_memory_pool().used_bytes())
@@ -117,7 +117,7 @@ def memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes of a GPU's memory that this process has, with what it keeps for later; without what it has received."""
+    """Return the bytes of a GPU's memory that this process has allocated, with its caches; without received tensors."""
     number = _number(device)
     with _runtime().Device(number):
         private = int(_load("gpu.arrays").module().get_default_memory_pool().total_bytes())
@@ -134,7 +134,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory back that this process keeps for later on its GPUs. Blocks a moment."""
+    """Give back the memory that this process caches on its GPUs. Blocks briefly."""
     if not is_initialized():
         return
     _load("gpu.arrays").module().get_default_memory_pool().free_all_blocks()
@@ -143,19 +143,19 @@ def empty_cache() -> None:
 
 
 def Stream(device: Any = None, priority: int = 0) -> Any:  # noqa: N802 - torch's name
-    """A new stream, CuPy's: its work runs beside that of others. `with` makes it the current one."""
+    """Return a new stream of CuPy: its work runs concurrently with that of others. `with` makes it the current one."""
     with _runtime().Device(_number(device)):
         return _runtime().Stream(non_blocking=True, priority=priority)
 
 
 def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
-    """A new event, CuPy's."""
+    """Return a new event of CuPy."""
     return _runtime().Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess)
 
 
 @contextmanager
 def stream(stream: Any) -> Iterator[None]:
-    """A stream of `shmtensor.cuda`, CuPy or torch is the current one in the block; None: nothing changes."""
+    """Make a stream of `shmtensor.cuda`, CuPy or torch the current one in a `with` block; None: no change."""
     if stream is None:
         yield
         return
@@ -164,18 +164,18 @@ def stream(stream: Any) -> Iterator[None]:
 
 
 def current_stream(device: Any = None) -> Any:
-    """The stream on which this thread's work on a GPU runs, CuPy's."""
+    """Return the stream, CuPy's, on which this thread's work on a GPU runs."""
     return _runtime().get_current_stream(_number(device))
 
 
 def default_stream(device: Any = None) -> Any:
-    """The stream on which work runs unless another is chosen, CuPy's."""
+    """Return the default stream, CuPy's, on which work runs unless another one is chosen."""
     _number(device)
     return _runtime().Stream.null
 
 
 def manual_seed(seed: Any) -> None:
-    """Nothing: random tensors on a GPU are drawn by `shmtensor`'s generators, which `shmtensor.manual_seed` is for."""
+    """Do nothing: random tensors on a GPU are drawn by `shmtensor`'s generators; use `shmtensor.manual_seed`."""
 
 
 def manual_seed_all(seed: Any) -> None:

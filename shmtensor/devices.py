@@ -1,4 +1,4 @@
-"""Devices of tensors: the processor, and GPUs."""
+"""Devices of tensors: the CPU and GPUs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KINDS: Final = ("cpu", "cuda", "mps", "xpu", "xla", "hpu", "mtia", "meta", "priv
 class Device(Fixed):
     """A device: `device("cpu")`, `device("cpu:0")` or `device("cpu", 0)`. It compares equal to its name.
 
-    Devices that this version does not have can be named; functions refuse them.
+    Devices that this version does not support can be named; functions refuse them.
 
     Raises:
-        InvalidArgument: no name of a device, or two numbers.
+        InvalidArgument: not the name of a device, or two numbers.
         DTypeError: not a string or device.
     """
 
@@ -74,13 +74,13 @@ CUDA: Final = tuple([Device("cuda", number) for number in range(16)])
 
 
 def device_of(spec: Any) -> Device:
-    """Return the device of `spec`; None: the CPU. Of a GPU with its number: "cuda" is the current one.
+    """Return the device of `spec`; None: the CPU. A GPU gets its number: "cuda" is the current one.
 
     The first use of a GPU initialises its driver, which takes up to a second.
 
     Raises:
         InvalidArgument: a device of another kind, or no GPU of that number.
-        DeviceUnavailable: no GPU can be used; the message says why.
+        DeviceUnavailable: no GPU can be used; the message has the reason.
         DTypeError: not a device.
     """
     if spec is None or spec is CPU or (type(spec) is str and spec == "cpu"):

@@ -20,14 +20,14 @@ from .errors import DTypeError, MissingExtra
 from .fixed import Fixed
 
 NumpyType: TypeAlias = np.dtype[Any]
-"""The types of arrays. Those that users see, as `tensor.dtype`, are DType."""
+"""The types of arrays. Public types, such as `tensor.dtype`, are DType."""
 
 
 class DType(Fixed):
-    """A type of elements, such as `shmtensor.float32`. There is one object of each type; nothing here blocks.
+    """An element type, such as `shmtensor.float32`. There is one object of each type; nothing here blocks.
 
-    It is equal to NumPy's type of that kind (`np.dtype("float32")`, `np.float32`, `"float32"`), and NumPy's functions
-    take it where they take a `numpy.dtype`.
+    It is equal to the same type of NumPy (`np.dtype("float32")`, `np.float32`, `"float32"`), and NumPy's functions
+    accept it in place of a `numpy.dtype`.
     """
 
     __slots__ = ("dtype", "is_complex", "is_floating_point", "is_signed", "itemsize", "kind", "name")
@@ -43,7 +43,7 @@ class DType(Fixed):
     is_floating_point: bool
     is_complex: bool
     is_signed: bool
-    """Whether there are values below zero; true of complex types."""
+    """Whether it has negative values; True for complex types."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         is_complex = dtype.kind == "c"
@@ -54,11 +54,11 @@ class DType(Fixed):
         )  # fmt: skip
 
     def to_real(self) -> DType:
-        """The type of the parts of a complex number; of other types, itself."""
+        """Return the type of the parts of a complex type; other types return themselves."""
         return DTYPES[np.dtype(f"f{self.itemsize // 2}")] if self.is_complex else self
 
     def to_complex(self) -> DType:
-        """The complex type with parts of this type, or wider ones. Raises DTypeError: integers, bool and float16."""
+        """Return the complex type with parts of this type, or wider. Raises DTypeError: integers, bool and float16."""
         if self.is_complex:
             return self
         if not self.is_floating_point or self.name == "float16":
@@ -74,7 +74,7 @@ class DType(Fixed):
         if isinstance(other, np.dtype | str) or (isinstance(other, type) and issubclass(other, np.generic)):
             try:
                 return self.dtype == other
-            except TypeError:  # no name of a type
+            except TypeError:  # not the name of a type
                 return False
         return NotImplemented
 
@@ -105,7 +105,7 @@ class ElementType(NamedTuple):
     method: str
     """The method that converts to it, as `storage.float()`."""
     package: str | None = None
-    """The package with the type if NumPy does not have it; the extra has the same name with dashes."""
+    """The package with the type if NumPy lacks it; the extra has the same name with dashes."""
 
     @property
     def dtype(self) -> NumpyType:
@@ -133,7 +133,7 @@ TABLE: Final = (
     ElementType("Float8E4M3", "float8_e4m3fn", "float8_e4m3fn", "ml_dtypes"),
     ElementType("Float8E5M2", "float8_e5m2", "float8_e5m2", "ml_dtypes"),
 )
-"""All types. Those of another package are in BY_DTYPE once they have been used."""
+"""All types. Types of another package are in BY_DTYPE once they have been used."""
 
 ELEMENT_TYPES: Final = tuple(row for row in TABLE if row.package is None)
 """The types that are always available."""
@@ -142,7 +142,7 @@ BY_DTYPE: Final[dict[NumpyType, ElementType]] = {}
 """The row of each supported dtype. Byte-swapped dtypes differ from native ones, so they are not found here."""
 
 DTYPES: Final[dict[NumpyType, DType]] = {}
-"""What users see of each of those."""
+"""The public DType of each of those."""
 
 BY_NAME: Final[dict[str, ElementType]] = {row.name: row for row in TABLE}
 BY_PREFIX: Final[dict[str, ElementType]] = {row.prefix: row for row in TABLE}
@@ -210,10 +210,10 @@ ALIASES: Final = {
 
 
 def named(spec: Any, suffix: str) -> NumpyType:
-    """Return the type that a type or the name of a generated class means, such as 'shmtensor.FloatTensor'.
+    """Return the type of a type argument or of the name of a generated class, such as 'shmtensor.FloatTensor'.
 
     Args:
-        spec: as of `dtype_of`, or the name of a class, perhaps with `shmtensor.` or `torch.` before it.
+        spec: as for `dtype_of`, or the name of a class, optionally with the prefix `shmtensor.` or `torch.`.
         suffix: "Tensor" or "Storage".
 
     Raises:
@@ -259,12 +259,12 @@ def default_complex() -> NumpyType:
 
 
 def get_default_dtype() -> DType:
-    """The type of new tensors of floating-point numbers where none is given: float32 unless it was changed."""
+    """Return the default type of new floating-point tensors: float32 unless it was changed."""
     return DTYPES[default]
 
 
 def set_default_dtype(d: object) -> None:
-    """Change the type of new tensors of floating-point numbers where none is given. Does not block.
+    """Set the default type of new floating-point tensors. Does not block.
 
     Functions that create tensors use it in all threads, and integers become this type in arithmetic (`1 / x`, `sqrt`).
 
@@ -272,7 +272,7 @@ def set_default_dtype(d: object) -> None:
         d: a floating-point type.
 
     Raises:
-        DTypeError: another type.
+        DTypeError: `d` is not a floating-point type.
     """
     global default
     dtype = dtype_of(d)
@@ -287,22 +287,22 @@ def is_float(dtype: NumpyType) -> bool:
     return dtype.kind == "f" or dtype.isbuiltin == 2
 
 
-# -- the type of two types ---------------------------------------------------------------------------------------------
+# -- promotion of two types --------------------------------------------------------------------------------------------
 
 
 def category_of(dtype: NumpyType) -> int:
-    """The rank of a supported type in promotion: 0 bool, 1 integers, 2 floating-point types, 3 complex types."""
+    """Return the rank of a supported type in promotion: 0 bool, 1 integers, 2 floating-point, 3 complex types."""
     return 2 if dtype.isbuiltin == 2 else {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}[dtype.kind]
 
 
 def promoted(first: NumpyType, second: NumpyType) -> NumpyType:
-    """Return the type that holds two types, as in torch. Does not block.
+    """Return the promoted type of two types, as in torch. Does not block.
 
-    The type of the higher category, whatever the width of the other: int64 and float16 give float16. Within a category
-    NumPy's rule holds. A complex type is as wide as a floating-point one beside it.
+    The type of the higher category wins, regardless of the width of the other: int64 and float16 give float16. Within a
+    category NumPy's rule applies. A complex type becomes as wide as the other, floating-point type.
 
     Raises:
-        DTypeError: NumPy knows no type for both.
+        DTypeError: NumPy has no type for both.
     """
     if first == second:
         return first
@@ -345,7 +345,7 @@ def dtype_of(spec: object) -> NumpyType:
         return BY_NAME[spec].dtype
     try:
         dtype = np.dtype(spec)  # type: ignore[call-overload]
-    except (TypeError, ValueError) as error:  # ValueError: an object with a `dtype` of another library
+    except (TypeError, ValueError) as error:  # ValueError: an object with another library's `dtype`
         raise DTypeError(f"{spec!r} is not a dtype; use one of {supported_names()}") from error
     return require_supported(dtype)
 
@@ -359,7 +359,7 @@ def require_supported(dtype: NumpyType) -> NumpyType:
     known = _known.get(dtype)
     if known is not None:
         return known
-    row = BY_NAME.get(dtype.name)  # a type of a package that is not loaded yet
+    row = BY_NAME.get(dtype.name)  # a type of a package that is not imported yet
     if row is not None and row.dtype == dtype:
         return row.dtype
     if dtype.hasobject:

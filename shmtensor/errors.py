@@ -65,7 +65,7 @@ class SampleMismatch(InvalidArgument, RuntimeError):
     Make the samples equal in the dataset or its transform, pad them, or pass a `collate_fn` that does.
 
     Attributes:
-        positions: which samples of the batch it speaks of.
+        positions: indices of the affected samples in the batch.
     """
 
     def __init__(self, message: str, positions: tuple[int, ...] = ()) -> None:
@@ -115,10 +115,10 @@ class MissingExtra(ShmTensorError, ImportError):
 
 
 class OutOfMemory(ShmTensorError, MemoryError):
-    """No memory for a request; the message has its size, what is free, the limit hit and the largest holders.
+    """No memory for a request; the message has its size, the free memory, the limit hit and the largest holders.
 
     Release tensors, in this process or in those that the message names, or raise the limit that it names.
-    `shmtensor-manager ls` shows who holds what, and `shmtensor-manager gc` releases what is unused.
+    `shmtensor-manager ls` shows the holders, and `shmtensor-manager gc` releases unused memory.
     """
 
 
@@ -140,14 +140,14 @@ class GradientError(ShmTensorError, RuntimeError):
 class DeviceUnavailable(ShmTensorError, RuntimeError):
     """The operation needs a device such as a GPU, or its driver, which is not available.
 
-    Use the processor's memory, or make the device available: `shmtensor.cuda.status()` returns why it is not.
+    Use CPU memory, or make the device available: `shmtensor.cuda.status()` returns the reason.
     """
 
 
 class NotSupported(ShmTensorError, NotImplementedError):
     """An operation that is part of the interface but not implemented in this version.
 
-    Use what the message names in its place.
+    Use the replacement that the message names.
     """
 
 
@@ -172,28 +172,28 @@ class NameTaken(ShmTensorError, FileExistsError):
 class SegmentLost(ShmTensorError, ConnectionError):
     """The memory is lost: its sender and manager ended before this process mapped it, or it was truncated.
 
-    Have the data sent again. Keep the sender alive until its messages are received.
+    Send the data again. Keep the sender alive until its messages are received.
     """
 
 
 class OwnerDied(ShmTensorError, ConnectionError):
-    """A tensor on a GPU never arrived whole: its sender was killed before the GPU had done the work that fills it.
+    """A tensor on a GPU never arrived completely: its sender was killed before the GPU had computed the content.
 
-    Have it computed and sent again. A sender that may be killed should synchronize before it sends.
+    Compute and send it again. A sender that may be killed should synchronize before it sends.
     """
 
 
 class ConnectionLost(ShmTensorError, ConnectionError):
     """The other end of a channel ended, cannot be reached, or refused this one; the message has the reason.
 
-    Check that the other end runs, its address and both sides' keys and versions, and open the channel anew.
+    Check that the other end runs, its address, and both sides' keys and versions, and open the channel again.
     """
 
 
 class ManagerError(ShmTensorError, ConnectionError):
     """The manager cannot be reached, refused this client, or broke the connection.
 
-    `shmtensor-manager status` shows whether it runs and where its log is, `shmtensor-manager doctor` what is wrong on
+    `shmtensor-manager status` shows whether it runs and where its log is; `shmtensor-manager doctor` finds problems of
     this machine. Memory that this process has mapped stays valid.
     """
 
@@ -230,7 +230,7 @@ class QuotaExceeded(OutOfMemory):
 class ClientUnavailable(ShmTensorError, RuntimeError):
     """This process cannot use shared memory: it was cloned without the fork hooks, or its fork was not registered.
 
-    Start processes with `shmtensor.multiprocessing`, or use no shared tensors in this one.
+    Start processes with `shmtensor.multiprocessing`, or do not use shared tensors in this one.
     """
 
 
@@ -242,37 +242,37 @@ class LockTimeout(ShmTensorError, TimeoutError):
 
 
 class DeliveryTimeout(ShmTensorError, TimeoutError):
-    """What was put into a channel was not delivered in the time that `flush` was given; nothing of it is lost.
+    """Messages in a channel were not delivered within the timeout of `flush`; none of them is lost.
 
-    Call `flush` again or with more time. If nothing is taken there, check the other end.
+    Call `flush` again, or with a longer timeout. If the other end takes no messages, check it.
     """
 
 
 class MessageTooLarge(ShmTensorError, ValueError):
     """A message larger than the queue's `maxbytes`, or than any queue can hold.
 
-    Send it in parts, or make the queue with a larger `maxbytes`. Tensors in shared memory hardly count.
+    Send it in parts, or create the queue with a larger `maxbytes`. Tensors in shared memory hardly count.
     """
 
 
 class QueueDamaged(ShmTensorError, RuntimeError):
-    """A queue's shared memory is damaged: something wrote over it.
+    """A queue's shared memory is damaged: it was overwritten.
 
-    Make a new queue. Look for code that writes beyond its arrays, such as an extension in C.
+    Create a new queue. Look for code that writes beyond its arrays, such as an extension in C.
     """
 
 
 class MessageDamaged(ShmTensorError, ValueError):
     """Received data is not a message of this version: it is truncated or damaged.
 
-    Use the same version of shmtensor on both sides, pass messages unchanged, and have this one sent again.
+    Use the same version of shmtensor on both sides, pass messages unchanged, and send this one again.
     """
 
 
 class FileDamaged(ShmTensorError, ValueError):
     """A file is damaged: text in place of a number, an inconsistent header, a size beyond its end.
 
-    Save or copy it again, and check that it has the format with which it is read.
+    Save or copy it again, and check that it has the expected format.
     """
 
 
@@ -286,8 +286,8 @@ class EndOfFile(FileDamaged, EOFError):
 class WorkerDied(ShmTensorError, ChildProcessError):
     """A worker was killed, or exited, during a task. A pool continues without that task; the iterator of a loader ends.
 
-    Submit the task again if it may run twice. A loader goes on with `loader.load_state_dict(loader.state_dict())`, or
-    by itself with `on_worker_death="restart"`. SIGKILL without a sender often means a lack of memory: see `dmesg`.
+    Submit the task again if it may run twice. A loader continues after `loader.load_state_dict(loader.state_dict())`,
+    or automatically with `on_worker_death="restart"`. An unexpected SIGKILL often means a lack of memory: see `dmesg`.
 
     Attributes:
         pid: process id of the worker.
@@ -308,32 +308,32 @@ class WorkerDied(ShmTensorError, ChildProcessError):
 class SampleFailed(ShmTensorError, RuntimeError):
     """A worker could not load a sample, and its exception cannot be raised here; the message has the traceback.
 
-    An exception that is not an Exception, such as SystemExit, is not raised here, as it would end the program.
+    An exception that is not an Exception, such as SystemExit, is not raised here, because it would end the program.
     Also raised by an iterator of a DataLoader that an error has ended before its last batch.
 
-    Correct what the traceback shows in the dataset, and make a new iterator.
+    Correct the error that the traceback shows in the dataset, and create a new iterator.
     """
 
 
 class LoaderTimeout(ShmTensorError, TimeoutError):
-    """A batch did not come in the time that a DataLoader was given; the message names the workers that have it.
+    """A batch did not arrive within the `timeout` of a DataLoader; the message names the workers that have it.
 
-    Give it a longer `timeout`, or look at what those workers wait for.
+    Set a longer `timeout`, or check what those workers wait for.
     """
 
 
 class TaskFailed(ShmTensorError, RuntimeError):
-    """Code that a worker of a WorkerPool ran raised what cannot be raised here; the message has the traceback.
+    """A task of a WorkerPool raised an exception that cannot be raised here; the message has the traceback.
 
-    An exception that is not an Exception, such as SystemExit, is not raised here, as it would end the program.
-    Correct what the traceback shows; raise exceptions that can be pickled.
+    An exception that is not an Exception, such as SystemExit, is not raised here, because it would end the program.
+    Correct the error that the traceback shows; raise exceptions that can be pickled.
     """
 
 
 class TaskTimeout(ShmTensorError, TimeoutError):
-    """No result came in the time that a WorkerPool was given; the message names the workers and what they run.
+    """No result came within the `timeout` of a WorkerPool; the message names the workers and their tasks.
 
-    Give it a longer `timeout`, or look at what those workers wait for.
+    Set a longer `timeout`, or check what those workers wait for.
     """
 
 

@@ -1,6 +1,6 @@
-"""Objects that cannot be changed: element types, devices, layouts.
+"""Immutable objects: element types, devices, layouts.
 
-They are not dataclasses: each takes as long to make as a tenth of a process's first tensor.
+Their classes are not dataclasses, because defining one takes a tenth of the time of a process's first tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Fixed:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{name!r} of {self!r} cannot be set; it is one object for all that use it")
+        raise AttributeError(f"{name!r} of {self!r} cannot be set; the object is shared by all its users")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{name!r} of {self!r} cannot be deleted; it is one object for all that use it")
+        raise AttributeError(f"{name!r} of {self!r} cannot be deleted; the object is shared by all its users")

@@ -1,8 +1,8 @@
 """Helpers for Hogwild: processes that train one model in shared memory, without locks (docs/hogwild.md).
 
 Share the parameters (`share_memory_()`) and the state of the optimizer (`Optimizer.share_memory()`), and start
-processes that get both. What is here goes beside them: a counter of steps, metrics, starting with one BLAS thread each,
-turns of a single process, copies for checkpoints, and read-only tensors for evaluation.
+processes that get both. This module adds a counter of steps, metrics, processes with one BLAS thread each, code that
+one process runs alone, copies for checkpoints, and read-only tensors for evaluation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "Counter", "Metrics", "Totals", "alone", "read_only", "run", "save", "scale_rates", "set_single_thread", "snapshot",
 ]  # fmt: skip
 
-_LINE = 8  # numbers of 8 bytes in a line of a processor's cache, which processes should not write to together
+_LINE = 8  # 8-byte numbers in a cache line; several processes should not write to one line
 
 
 # -- starting processes -----------------------------------------------------------------------------------------------
@@ -77,13 +77,13 @@ def run(
 
     Args:
         train: a function that the children can import; with "fork", any callable.
-        args: a tuple or list; tensors in it are sent by handle, so that all processes share their memory.
-        processes: number of processes; default: of cores.
+        args: a tuple or list; tensors in it are sent by handle, so all processes share their memory.
+        processes: number of processes; default: the number of cores.
         start_method: "spawn", "fork" or "forkserver".
         join: wait for them; if one fails, the others are ended.
 
     Returns:
-        None, or what waits for the processes if `join` is False.
+        None, or a ProcessContext to wait for the processes if `join` is False.
 
     Raises:
         InvalidArgument: an invalid argument.
@@ -101,25 +101,25 @@ def _with_single_thread(train: Callable[..., Any], rank: int, *args: Any) -> Non
 
 
 def set_single_thread() -> None:
-    """Let this process compute with one BLAS thread, as processes that share the cores should. Call it in each child.
+    """Make this process compute with one BLAS thread, as processes that share the cores should. Call it in each child.
 
-    Raises MissingExtra: neither OpenBLAS nor the package threadpoolctl is there.
+    Raises MissingExtra: there is neither OpenBLAS nor the package threadpoolctl.
     """
     set_num_threads(1)
 
 
 def alone(barrier: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """Let one process call `function(*args)` while all others wait: an evaluation between two epochs.
+    """Call `function(*args)` in one process while all others wait, for example to evaluate between two epochs.
 
-    Each party of the barrier calls this. Blocks until all have come, and until the function has returned.
+    Every process of the barrier must call this. Blocks until all have called it, and the function has returned.
 
     Args:
         barrier: a `multiprocessing.Barrier` of all processes.
-        function: called in the process that came last or first, whichever the barrier numbers 0.
+        function: called in the process to which the barrier gives the number 0.
         *args: its arguments.
 
     Returns:
-        What the function returned, in the process that called it; None in the others.
+        The result of the function in the process that called it; None in the others.
 
     Raises:
         threading.BrokenBarrierError: a process died or timed out, or the function raised in another process.
@@ -139,13 +139,13 @@ def alone(barrier: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 
 class Counter:
-    """An integer in shared memory that processes count with: the steps, or samples, of all of them together.
+    """An integer in shared memory with which processes count, for example the steps or samples of all together.
 
     Args:
-        value: the integer at first.
+        value: the initial value.
 
     Attributes:
-        tensor: an int64 tensor of one element that has it.
+        tensor: the int64 tensor of one element with the value.
 
     Raises:
         DTypeError: not an integer.
@@ -157,7 +157,7 @@ class Counter:
         atomics.store(self.tensor, 0, require_integer("value", value, refusal=DTypeError))
 
     def add(self, n: int = 1) -> int:
-        """Add a number. Returns the value before, which no other process gets. Does not block."""
+        """Add `n` atomically. Returns the previous value; with n=1 each call gets a different one. Does not block."""
         return atomics.fetch_add(self.tensor, 0, n)
 
     @property
@@ -166,10 +166,10 @@ class Counter:
         return atomics.load(self.tensor, 0)
 
     def until(self, total: int) -> Iterator[int]:
-        """Numbers of steps up to `total`, from the present value on; each goes to one process.
+        """Yield the numbers of steps from the current value to `total` - 1; each number goes to one process.
 
-        The counter ends at `total` plus the number of processes. A number that a process had when it was killed is not
-        given again. Raises DTypeError: `total` is not an integer.
+        Finally the counter is `total` plus the number of processes. A number that a process had when it was killed is
+        not yielded again. Raises DTypeError: `total` is not an integer.
         """
         total = require_integer("total", total, refusal=DTypeError)
         while (step := self.add()) < total:
@@ -190,14 +190,14 @@ def _number(name: str, value: Any) -> float:
 
 
 def scale_rates(optimizer: Optimizer, factor: float) -> None:
-    """Set the learning rates to `factor` times those that the groups began with.
+    """Set the learning rates to `factor` times the initial rates of the groups.
 
-    With a counter, all processes have the rate of the step that they have reached together:
-    `scale_rates(optimizer, 1 - step / total)`.
+    With a counter of common steps, all processes have the rate of the current step: `scale_rates(optimizer, 1 - step /
+    total)`.
 
     Args:
-        optimizer: whose rates are set; those that are tensors in place.
-        factor: of the rates at the first call ("initial_lr", as schedulers have it).
+        optimizer: its rates are set; rates that are tensors are changed in place.
+        factor: multiple of the rates at the first call ("initial_lr", as in schedulers).
 
     Raises:
         DTypeError: not an optimizer, or not a number.
@@ -212,13 +212,13 @@ def scale_rates(optimizer: Optimizer, factor: float) -> None:
 
 
 class Totals(NamedTuple):
-    """Sums of metrics, and how many values they are of, by name."""
+    """Sums and counts of metrics, by name."""
 
     sums: dict[str, float]
     counts: dict[str, float]
 
     def means(self, since: Totals | None = None) -> dict[str, float]:
-        """Mean values by name, of what came after `since` if it is given; NaN where nothing came."""
+        """Return mean values by name, of the values after `since` if it is given; NaN for no values."""
         means = {}
         for name, total in self.sums.items():
             count = self.counts[name] - (since.counts[name] if since else 0)
@@ -229,17 +229,17 @@ class Totals(NamedTuple):
 class Metrics:
     """Sums and counts of values, one row for each process, which any process reads at any time. Nothing blocks.
 
-    Each process writes to its own row, so no lock is needed. Rows of processes do not share a line of the cache.
+    Each process writes to its own row, so no lock is needed. Rows of processes do not share cache lines.
 
     Args:
         processes: number of processes.
-        *names: of the metrics.
+        *names: names of the metrics.
 
     Attributes:
-        tensor: a float64 tensor of one row for each process: sum and count of each metric.
+        tensor: a float64 tensor with one row for each process: sum and count of each metric.
 
     Raises:
-        InvalidArgument: no process, no name, or one twice.
+        InvalidArgument: no process, no name, or a duplicate name.
         DTypeError: a number of processes that is not an integer.
     """
 
@@ -256,11 +256,11 @@ class Metrics:
 
         Args:
             rank: number of the process, from 0.
-            count: of how many samples the values are means.
+            count: number of samples of which the values are means.
             **values: numbers, or tensors of one element, by name.
 
         Raises:
-            InvalidArgument: a name or a process that is not there.
+            InvalidArgument: an unknown name or process.
             DTypeError: a value that is not a number.
         """
         row = self._row(rank)
@@ -272,13 +272,13 @@ class Metrics:
             row[column + 1] += count
 
     def totals(self, rank: int | None = None) -> Totals:
-        """Sums and counts of all processes, or of one. Raises InvalidArgument: a rank that does not exist."""
+        """Return sums and counts of all processes, or of one. Raises InvalidArgument: a rank that does not exist."""
         row = self.tensor._live().sum(axis=0) if rank is None else self._row(rank)
         columns = self._columns.items()
         return Totals({name: float(row[i]) for name, i in columns}, {name: float(row[i + 1]) for name, i in columns})
 
     def means(self, rank: int | None = None) -> dict[str, float]:
-        """Mean values of all processes, or of one, by name. Raises InvalidArgument: a rank that does not exist."""
+        """Return means of all processes, or of one, by name. Raises InvalidArgument: a rank that does not exist."""
         return self.totals(rank).means()
 
     def _row(self, rank: int) -> Any:
@@ -292,19 +292,19 @@ class Metrics:
 
 
 def snapshot(value: Any) -> Any:
-    """Copy all tensors in dicts, lists and tuples to memory of this process; other values are as they are.
+    """Copy all tensors in dicts, lists and tuples to memory of this process; other values are unchanged.
 
-    Tensors that are the same object are so in the copy. Other processes may write meanwhile: each element is what it
-    was at some time during the copy.
+    A tensor that occurs several times is one object in the copy as well. Other processes may write meanwhile: each
+    element has its value of some time during the copy.
     """
     return _mapped(value, lambda x: wrap(x._live().copy()), {})
 
 
 def read_only(value: Any) -> Any:
-    """All tensors in dicts, lists and tuples, over the same memory, but read-only: for a process that evaluates.
+    """Return read-only versions, over the same memory, of all tensors in dicts, lists and tuples, for evaluation.
 
-    Writes to them raise LayoutError. They are so in this process; to send tensors that receivers cannot write to, see
-    `Tensor.share_memory_(readonly=True)`.
+    Writes to them raise LayoutError. This applies to this process only; to send tensors that receivers cannot write to,
+    see `Tensor.share_memory_(readonly=True)`.
 
     Raises InvalidArgument: a tensor in private memory.
     """
@@ -312,14 +312,14 @@ def read_only(value: Any) -> Any:
 
 
 def save(value: Any, f: Any, **how: Any) -> None:
-    """Save a copy, while other processes go on to write: `save({"model": model.state_dict()}, "last.shmt")`.
+    """Save a copy while other processes continue to write: `save({"model": model.state_dict()}, "last.shmt")`.
 
-    Blocks as writing does. A file at a path is replaced at once, when it is complete.
+    Blocks while it writes. A file at a path is replaced atomically, when it is complete.
 
     Args:
-        value: what `shmtensor.save` takes.
-        f: a path or a file, as for it.
-        **how: as for it.
+        value: a value for `shmtensor.save`.
+        f: a path or a file, as for `shmtensor.save`.
+        **how: options, as for `shmtensor.save`.
 
     Raises:
         InvalidArgument, DTypeError, OSError: as `shmtensor.save`.
@@ -328,7 +328,7 @@ def save(value: Any, f: Any, **how: Any) -> None:
 
 
 def _protected(x: Tensor) -> Tensor:
-    if not x.is_shared():  # such memory may move
+    if not x.is_shared():  # private memory may move
         raise InvalidArgument(f"a tensor of shape {x.shape} is in private memory; share it first, or take a snapshot")
     array, storage, epoch = x._located()
     view = array.view()
@@ -337,14 +337,14 @@ def _protected(x: Tensor) -> Tensor:
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor], done: dict[int, Tensor]) -> Any:
-    """Containers like these, with `function(tensor)` for each tensor."""
+    """Return the same containers with `function(tensor)` for each tensor."""
     if isinstance(value, Tensor):
         if id(value) not in done:
             done[id(value)] = function(value)
         return done[id(value)]
     if isinstance(value, dict):
         pairs = [(key, _mapped(one, function, done)) for key, one in value.items()]
-        made = copy(value)  # with attributes: states of modules have versions in one
+        made = copy(value)  # with attributes: the state of a module has its versions in one
         made.update(pairs)
         return made
     if isinstance(value, list | tuple):

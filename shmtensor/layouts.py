@@ -1,4 +1,4 @@
-"""How elements lie in memory: torch's layouts and memory formats, as values of keyword arguments."""
+"""Layouts and memory formats, torch's names for the order of elements in memory, as values of keyword arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Named(Fixed):
-    """A value that is known by its name in `shmtensor`. There is one object of each."""
+    """A value with a name in `shmtensor`. There is one object of each."""
 
     __slots__ = ("name",)
 
@@ -29,13 +29,13 @@ class Named(Fixed):
 
 
 class Layout(Named):
-    """How a tensor stores its elements. `strided` is the only one."""
+    """The way a tensor stores its elements. `strided` is the only one."""
 
     __slots__ = ()
 
 
 class MemoryFormat(Named):
-    """In which order the elements of a new tensor lie in memory."""
+    """The order of a new tensor's elements in memory."""
 
     __slots__ = ()
 
@@ -43,31 +43,31 @@ class MemoryFormat(Named):
 layout = Layout
 memory_format = MemoryFormat
 strided: Final = Layout("strided")
-"""Elements lie at a constant distance along each axis, as in all tensors here."""
+"""Elements have a constant distance along each axis, as in all tensors here."""
 contiguous_format: Final = MemoryFormat("contiguous_format")
-"""The last axis is dense, and each axis before it goes around those after it."""
+"""C order: the last axis is dense, and each axis encloses those after it."""
 preserve_format: Final = MemoryFormat("preserve_format")
-"""Axes lie in the order of those of the tensor that is copied or followed, without gaps."""
+"""Axes have the order of those of the input tensor, without gaps."""
 channels_last: Final = MemoryFormat("channels_last")
-"""Four axes (N, C, H, W), of which C is dense."""
+"""Four axes (N, C, H, W) with C dense."""
 channels_last_3d: Final = MemoryFormat("channels_last_3d")
-"""Five axes (N, C, D, H, W), of which C is dense."""
+"""Five axes (N, C, D, H, W) with C dense."""
 
 _CHANNELS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 
 def require_strided(layout: Any) -> None:
-    """Refuse the layouts of torch that tensors here cannot have. Does not block.
+    """Refuse torch's layouts that tensors here cannot have. Does not block.
 
     Raises:
-        NotSupported: another layout than `strided`.
+        NotSupported: a layout other than `strided`.
     """
     if layout is not None and layout is not strided:
         raise NotSupported(f"asked for layout {layout!r}; tensors are shmtensor.strided: leave it out")
 
 
 def is_ordered(a: NDArray[Any], memory_format: Any) -> bool:
-    """Whether an array is contiguous in a memory format; not if that is for another number of axes. Does not block.
+    """Whether an array is contiguous in a memory format; False for another number of axes. Does not block.
 
     Raises InvalidArgument: not a memory format.
     """
@@ -78,7 +78,7 @@ def is_ordered(a: NDArray[Any], memory_format: Any) -> bool:
 
 
 def axes_in_memory(memory_format: Any, ndim: int) -> tuple[int, ...] | None:
-    """Return the axes from the outermost in memory to the dense one; None: as they are numbered. Does not block.
+    """Return the axes from the outermost in memory to the dense one; None: in order of number. Does not block.
 
     Raises:
         InvalidArgument: not a memory format, or one for another number of axes.
@@ -102,7 +102,7 @@ def axes_in_memory(memory_format: Any, ndim: int) -> tuple[int, ...] | None:
 def dense_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the axes of a tensor as `axes_in_memory` does, by their strides. Does not block.
 
-    Axes whose strides do not tell (0, or equal) stay in the order of their numbers.
+    Axes whose strides do not decide (0, or equal) stay in the order of their numbers.
     """
     order = list(reversed(range(len(shape))))  # from the dense one
     for i in range(1, len(order)):

@@ -47,12 +47,12 @@ def get_all_sharing_strategies() -> set[str]:
 
 
 def get_sharing_strategy() -> str:
-    """Return how new segments of this process are made (`set_sharing_strategy`)."""
+    """Return the strategy for new segments of this process (`set_sharing_strategy`)."""
     return _client.strategy()
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Choose how new segments of this process are made. Existing segments are not changed. Does not block.
+    """Choose the strategy for new segments of this process. Existing segments are not changed. Does not block.
 
     Args:
         new_strategy: "file_descriptor" (sealed memory files without a name, the default) or "file_system" (POSIX

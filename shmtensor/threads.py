@@ -1,7 +1,7 @@
-"""How many threads the libraries use that compute for NumPy. Nothing in this module blocks.
+"""The number of threads of the libraries that compute for NumPy. Nothing in this module blocks.
 
-These are the BLAS and OpenMP libraries of this process, which the package threadpoolctl finds; without it, OpenBLAS,
-which NumPy's and SciPy's wheels have.
+These are the BLAS and OpenMP libraries of this process, found by the package threadpoolctl; without it, OpenBLAS, which
+is part of NumPy's and SciPy's wheels.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .storage.arguments import integer
 _OPENBLAS: Final = [
     f"{prefix}openblas_{{}}_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "_64_", "")
 ]
-"""Names of its functions, which depend on who built it."""
+"""Names of its functions, which differ between builds."""
 
 
 def get_num_threads() -> int:
-    """How many threads matrix products and linear algebra use in this process.
+    """Return the number of threads of matrix products and linear algebra in this process.
 
     Raises:
         MissingExtra: there is no OpenBLAS, and the package threadpoolctl is not installed.
@@ -34,11 +34,11 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(n: Any) -> None:
-    """Let matrix products and linear algebra use `n` threads in this process.
+    """Set the number of threads of matrix products and linear algebra in this process.
 
     Raises:
         DTypeError: n is not an integer.
-        InvalidArgument: n below 1.
+        InvalidArgument: n is less than 1.
         MissingExtra: there is no OpenBLAS, and the package threadpoolctl is not installed.
     """
     try:
@@ -64,7 +64,7 @@ def _threadpoolctl() -> Any:
 
 
 def _openblas(doing: str) -> list[Callable[..., int]]:
-    """The function of each OpenBLAS that gets or sets the number of its threads. Raises MissingExtra: there is none."""
+    """Return each OpenBLAS's function that gets or sets the number of threads. Raises MissingExtra: there is none."""
     import numpy.linalg  # noqa: F401  # loads it
 
     mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]

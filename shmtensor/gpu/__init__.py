@@ -1,5 +1,5 @@
-"""What talks to a GPU: the driver, the order of streams, memory of devices, registered memory of the host.
+"""GPU support: the driver, the order of streams, memory of devices, registered host memory.
 
-`docs/gpu.md` has the design. Nothing here is imported before a program asks for a device; without a GPU, or without
-CuPy, `driver.status()` says why there is none.
+`docs/gpu.md` has the design. Nothing here is imported before a program uses a device. Without a GPU or CuPy,
+`driver.status()` returns the reason.
 """

@@ -1,6 +1,6 @@
-"""Arrays on devices: everything of CuPy's arrays that tensors and storages need. No other module above knows CuPy.
+"""Arrays on devices: the operations on CuPy's arrays that tensors and storages need. Higher layers do not use CuPy.
 
-`module()` loads CuPy; from then on native code knows its arrays, and operations on tensors choose CuPy for them.
+`module()` imports CuPy; after that, native code recognises its arrays, and operations on tensors use CuPy for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _cupy: Any = None
 
 
 def module() -> Any:
-    """Return CuPy. The first call initialises CUDA. Raises DeviceUnavailable: there is no GPU, or no CuPy; says why."""
+    """Return CuPy. The first call initialises CUDA. Raises DeviceUnavailable: no GPU, or no CuPy, with the reason."""
     global _cupy, _type
     if _cupy is None:
         driver.current()
@@ -34,7 +34,7 @@ def module() -> Any:
 
 
 def _after_fork() -> None:
-    """CuPy does not work in the child of a process that has used it: what asks for it there is told."""
+    """In a forked child, make uses of CuPy raise, because it does not work after its parent has used it."""
     global _cupy
     _cupy = None
 
@@ -43,22 +43,22 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def special_function(name: str) -> Any:
-    """Return a function of `cupyx.scipy.special`. Raises NotSupported: CuPy has none of that name."""
+    """Return a function of `cupyx.scipy.special`. Raises NotSupported: CuPy lacks it."""
     module()
     special = import_module("cupyx.scipy.special")
     try:
         return getattr(special, name)
     except AttributeError:
-        raise NotSupported(f"CuPy has no {name}; compute it on the processor: x.cpu()") from None
+        raise NotSupported(f"CuPy has no {name}; compute it on the CPU: x.cpu()") from None
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether an array is CuPy's. Does not load it."""
+    """Whether an array is CuPy's. Does not import CuPy."""
     return _type is not None and isinstance(array, _type)
 
 
 def adopt(array: Any) -> Any:
-    """Return an array of CuPy that came from elsewhere, such as DLPack, once CuPy is known here."""
+    """Return a CuPy array that came from elsewhere, such as DLPack, after importing CuPy here."""
     module()
     return array
 
@@ -74,7 +74,7 @@ def address_of(array: Any) -> int:
 
 
 def empty(shape: Any, dtype: Any, device: int) -> Any:
-    """Return an array of arbitrary content in private memory of a device. Raises OutOfMemory."""
+    """Return an uninitialised array in private memory of a device. Raises OutOfMemory."""
     cupy = module()
     with cupy.cuda.Device(device):
         try:
@@ -84,7 +84,7 @@ def empty(shape: Any, dtype: Any, device: int) -> Any:
 
 
 def over(memory: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
-    """Return an array over memory of CuPy; offset and strides in bytes. Raises ValueError: it reaches beyond."""
+    """Return an array over memory of CuPy; offset and strides in bytes. Raises ValueError: it exceeds the memory."""
     cupy = module()
     nbytes = np.dtype(dtype).itemsize
     low, high = offset, offset + nbytes
@@ -96,7 +96,7 @@ def over(memory: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
 
 
 def part_of(flat: Any, shape: Any, dtype: Any, offset: int, strides: Any) -> Any:
-    """Return an array over a part of `flat`; offset and strides in bytes. Raises ValueError: it reaches beyond."""
+    """Return an array over a part of `flat`; offset and strides in bytes. Raises ValueError: it exceeds `flat`."""
     return over(flat.data.mem, shape, dtype, address_of(flat) - flat.data.mem.ptr + offset, strides)
 
 
@@ -106,7 +106,7 @@ def strided(array: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
 
 
 def to_host(array: Any) -> NDArray[Any]:
-    """Copy to the processor's memory. Blocks until the device has done it. Raises OwnerDied: it never arrived whole."""
+    """Copy to CPU memory. Blocks until the copy is done. Raises OwnerDied: the content never arrived completely."""
     found: NDArray[Any] = module().asnumpy(array)
     memory = array.data.mem
     if getattr(memory, "pending", None) is not None:
@@ -118,10 +118,10 @@ def to_device(array: Any, device: int, non_blocking: bool = False) -> Any:
     """Copy an array of the host, or of another device, to a device.
 
     Args:
-        array: of NumPy or CuPy.
+        array: an array of NumPy or CuPy.
         device: number of the device.
-        non_blocking: from pinned memory, return before the copy is done; what is copied must not change until then.
-            It is kept until then.
+        non_blocking: from pinned memory, return before the copy is done. The source is kept alive until then, and must
+            not be changed.
 
     Raises:
         OutOfMemory: the device has no memory left.
@@ -137,7 +137,7 @@ def to_device(array: Any, device: int, non_blocking: bool = False) -> Any:
 
 
 def copy_in(target: Any, values: NDArray[Any], non_blocking: bool = False) -> None:
-    """Copy an array of the host to one of a device, of the same shape; types are converted on the host."""
+    """Copy an array of the host to a device array of the same shape; types are converted on the host."""
     cupy = module()
     source = np.ascontiguousarray(values, target.dtype).reshape(target.shape)
     if not source.size:
@@ -157,11 +157,10 @@ def copy_in(target: Any, values: NDArray[Any], non_blocking: bool = False) -> No
 
 
 def require_one_device(arrays: Any, doing: str) -> None:
-    """Raise InvalidArgument for arrays on several devices, and in the processor's memory."""
+    """Raise InvalidArgument for arrays on several devices, or on a device and the CPU."""
     names = sorted({name_of(array) for array in arrays})
     raise InvalidArgument(
-        f"{doing} tensors on {' and '.join(names)}; all have to be on one device: move the others with "
-        f"x.to({names[-1]!r})"
+        f"{doing} tensors on {' and '.join(names)}; all must be on one device: move the others with x.to({names[-1]!r})"
     )
 
 
@@ -171,7 +170,7 @@ def name_of(array: Any) -> str:
 
 
 def operand(value: Any, like: Any) -> Any:
-    """Return an operand beside an array on a device: a number as it is, others as arrays there. Raises DTypeError."""
+    """Return an operand for an array on a device: a number unchanged, others as arrays there. Raises DTypeError."""
     if is_on_device(value) or isinstance(value, bool | int | float | complex):
         return value
     found = np.asarray(value)
@@ -181,7 +180,7 @@ def operand(value: Any, like: Any) -> Any:
 
 
 def index(key: Any, array: Any) -> Any:
-    """An index with its arrays where the indexed array is."""
+    """Return an index with its arrays on the device of the indexed array."""
     if isinstance(key, tuple):
         return tuple([index(part, array) for part in key])
     if isinstance(key, list):

@@ -1,11 +1,11 @@
-"""The calls of the CUDA driver that shmtensor makes, and no others: the only module that knows libcuda.
+"""The calls of the CUDA driver that shmtensor makes; no other module uses libcuda.
 
-CuPy computes on devices, and has streams and copies. What it has no calls for is here: memory that other processes can
-map (the driver's virtual memory management, by descriptors), words that streams write and wait for (stream memory
-operations), and registration of host memory.
+CuPy computes on devices, and provides streams and copies. This module adds the calls that CuPy lacks: memory that other
+processes can map (the driver's virtual memory management, by descriptors), words that streams write and wait for
+(stream memory operations), and registration of host memory.
 
-`current()` is the driver of this process. Tests put another one in its place (`use`), which keeps the same rules.
-Source of the functions and numbers: CUDA Driver API, "Virtual Memory Management", "Stream Memory Operations".
+`current()` is the driver of this process. Tests replace it by a model that follows the same rules (`use`). Source of
+the functions and numbers: CUDA Driver API, "Virtual Memory Management", "Stream Memory Operations".
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ STREAM_FUNCTIONS: Final = (
     "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2", "cuStreamQuery", "cuThreadExchangeStreamCaptureMode",
     "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
 )  # fmt: skip
-"""What native code calls: a stream sets a word after its work so far, and waits until one is large enough; whether it
-has work left; contexts."""
+"""The functions that native code calls: a stream sets a word after its current work, or waits until a word is large
+enough; whether a stream has work left; contexts."""
 
 
 class DriverError(DeviceUnavailable):
@@ -54,19 +54,19 @@ class DriverError(DeviceUnavailable):
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device is."""
+    """Properties of a device."""
 
     name: str
     uuid: bytes
-    """16 bytes that name it on every machine; of a MIG instance, its own."""
+    """16 bytes that identify it on every machine; a MIG instance has its own."""
     total: int
     """Bytes of memory."""
     lacks: str
-    """What it cannot do that sharing needs; empty: nothing."""
+    """The features that sharing needs and it lacks; empty: none."""
 
 
 class Driver(Protocol):
-    """What shmtensor asks a driver for. A call that fails raises DriverError; only `synchronize` waits for a device.
+    """The interface of a driver. A call that fails raises DriverError; only `synchronize` waits for a device.
 
     Devices are numbered from 0, streams are their handles (0: the default stream), addresses and sizes are in bytes.
     """
@@ -75,7 +75,7 @@ class Driver(Protocol):
     """Addresses of the functions on the path of a message, as STREAM_FUNCTIONS (native/python/module_gpu.cpp)."""
 
     def context(self, device: int) -> int:
-        """Return the context that is current where a device's default stream is meant by 0. 0: none has to be."""
+        """Return the context that must be current when stream 0 means a device's default stream. 0: none."""
         ...
 
     def device_count(self) -> int:
@@ -87,26 +87,26 @@ class Driver(Protocol):
         ...
 
     def memory(self, device: int) -> tuple[int, int]:
-        """(free, all) bytes of a device."""
+        """(free, total) bytes of a device."""
         ...
 
     def granularity(self, device: int) -> int:
-        """Sizes of memory that is created are multiples of this."""
+        """The unit, in bytes, of sizes for `create`."""
         ...
 
     def create(self, device: int, nbytes: int) -> tuple[int, int]:
         """Create memory that other processes can map; returns its handle in this process, and a descriptor.
 
-        The descriptor keeps the memory, in whichever process it is open.
+        The descriptor keeps the memory alive, in any process in which it is open.
         """
         ...
 
     def import_(self, descriptor: int) -> int:
-        """Return a handle, in this process, of the memory that a descriptor stands for. The descriptor stays open."""
+        """Return a handle, in this process, for the memory of a descriptor. The descriptor stays open."""
         ...
 
     def map(self, device: int, handle: int, nbytes: int) -> int:
-        """Map memory for a device; returns its address. Takes the handle over, also where it fails."""
+        """Map memory for a device; returns its address. Takes the handle over, even if it fails."""
         ...
 
     def unmap(self, address: int, nbytes: int) -> None:
@@ -122,7 +122,7 @@ class Driver(Protocol):
         ...
 
     def unregister(self, address: int) -> None:
-        """End that. Copies that use it must have ended."""
+        """End a registration. Copies that use the memory must have ended."""
         ...
 
     def host_allocate(self, nbytes: int) -> int:
@@ -130,11 +130,11 @@ class Driver(Protocol):
         ...
 
     def host_free(self, address: int) -> None:
-        """Free it. Copies that use it must have ended."""
+        """Free pinned host memory. Copies that use it must have ended."""
         ...
 
     def device_pointer(self, address: int) -> int:
-        """The address by which devices reach registered host memory."""
+        """The address of registered host memory for devices."""
         ...
 
 
@@ -178,7 +178,7 @@ _NEEDED: Final = {
     103: "memory by file descriptor",
     122: "64-bit stream memory operations",
 }
-"""Attributes (CU_DEVICE_ATTRIBUTE_*) without which a device cannot be shared, in words."""
+"""Attributes (CU_DEVICE_ATTRIBUTE_*) that sharing a device requires, with their names in messages."""
 
 _SIZE, _U64, _PTR = ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
 
@@ -211,7 +211,7 @@ class LibCuda:  # its methods are described in Driver
             raise DriverError(name, code, (text.value or b"unknown error").decode())
 
     def context(self, device: int) -> int:
-        """Return the primary context of a device, which is CuPy's and torch's, too."""
+        """Return the primary context of a device, which CuPy and torch use as well."""
         known = self._contexts.get(device)
         if known is None:
             context = _PTR()
@@ -341,7 +341,7 @@ _FORKED: Final = (
     "method spawn or forkserver: multiprocessing.get_context('spawn')"
 )
 _driver: Driver | None = None
-_reason: str | None = None  # why there is none; None: not looked for yet
+_reason: str | None = None  # why there is no driver; None: not initialised yet
 _forked = False
 
 
@@ -354,13 +354,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def use(driver: Driver | None) -> None:
-    """Have this process use another driver; None: look for the real one again. For tests."""
+    """Make this process use another driver; None: initialise the real one again. For tests."""
     global _driver, _reason, _forked
     _driver, _reason, _forked = driver, None if driver is None else "", False
 
 
 def status() -> str:
-    """Why this process cannot use a GPU; empty: it can. Initialises the driver, which takes up to a second."""
+    """Return why this process cannot use a GPU; empty: it can. Initialises the driver, which takes up to a second."""
     global _driver, _reason
     if _forked:
         return _FORKED
@@ -386,7 +386,7 @@ def _missing_package() -> str:
 
 
 def is_in_use() -> bool:
-    """Whether this process has initialised the driver. Does not do it."""
+    """Whether this process has initialised the driver. Does not initialise it."""
     return _driver is not None and not _forked
 
 
@@ -421,7 +421,7 @@ def require_device(number: int) -> int:
 
 
 def out_of_memory(device: int, nbytes: int, holders: str = "") -> OutOfMemory:
-    """Return the error for memory that a device does not have."""
+    """Return the error for a device without enough memory."""
     free, total = current().memory(device)
     return OutOfMemory(
         f"cuda:{device} has no {nbytes} bytes left: {free} of {total} bytes are free{holders}; release tensors, or "

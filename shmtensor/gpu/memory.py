@@ -20,18 +20,18 @@ _memories: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDicti
 
 @cache
 def memory_class() -> Any:
-    """Return the class BlockMemory: a subclass of CuPy's, which is not imported before."""
+    """Return the class BlockMemory, a subclass of a class of CuPy, which is imported only here."""
     import cupy
 
     class BlockMemory(cupy.cuda.UnownedMemory):  # type: ignore[misc]
-        """A block of device memory. Arrays over it keep it; after the last, its hold ends once no stream uses it."""
+        """A block of device memory, kept alive by arrays over it. Then its hold ends once no stream uses it."""
 
         block: _native.Block
         order: Order
         pending: tuple[int, int] | None
-        """The timeline and point of the sender, until they are known to have been reached."""
+        """The timeline and point of the sender, until the point is known to be reached."""
         streams: list[Any]
-        """Streams on which the memory is used: that of its allocation or receipt, and those that were recorded."""
+        """Streams that use the memory: that of its allocation or receipt, and those that were recorded."""
 
         def array(self, dtype: Any, shape: tuple[int, ...], strides: Any = None, offset: int = 0) -> Any:
             """Return a CuPy array over this memory; strides and offset in bytes."""
@@ -43,12 +43,12 @@ def memory_class() -> Any:
             return self.block.nbytes
 
         def record(self, stream: Any) -> None:
-            """Note that a stream uses this memory, so that it is not released before that has passed."""
+            """Record that a stream uses this memory, so that it is not released before the stream's work has ended."""
             if all(stream.ptr != known.ptr for known in self.streams):
                 self.streams.append(stream)
 
         def expect(self, timeline: int, point: int) -> None:
-            """Have the current stream wait for a sender's point. Does not block. Raises OwnerDied."""
+            """Make the current stream wait for a sender's point. Does not block. Raises OwnerDied."""
             stream = cupy.cuda.get_current_stream(self.device_id)
             if self.order.wait(timeline, point, self.device_id, stream.ptr):
                 self.pending = timeline, point
@@ -60,7 +60,7 @@ def memory_class() -> Any:
                 self.pending = None
 
         def __del__(self) -> None:
-            own = vars(self)  # without what is missing if it was never made whole
+            own = vars(self)  # lacks attributes if it was not constructed completely
             if "streams" in own and driver.is_in_use():
                 for stream in own["streams"]:
                     if not own["order"].is_idle(self.device_id, stream.ptr):
@@ -70,7 +70,7 @@ def memory_class() -> Any:
 
 
 def memory_over(block: _native.Block) -> Any:
-    """Return the BlockMemory of a block; the same one as long as that lives. Does not block."""
+    """Return the BlockMemory of a block; the same object as long as it lives. Does not block."""
     known = _memories.get(id(block))
     if known is not None and known.block is block:
         return known
@@ -94,7 +94,7 @@ def manager_of(native: _native.Client) -> Manager:
 
 
 def lend(array: Any, stream: int | None) -> None:
-    """Note that another library uses an array from now on, on one of its streams, as the array API numbers them."""
+    """Record that another library uses an array, on one of its streams, as numbered by the array API."""
     memory = block_memory(array)
     if memory is not None:
         import cupy
@@ -104,9 +104,9 @@ def lend(array: Any, stream: int | None) -> None:
 
 
 def block_memory(array: Any) -> Any:
-    """Return the BlockMemory that a CuPy array lies in; None: it has other memory. Does not block.
+    """Return the BlockMemory of a CuPy array; None: it has other memory. Does not block.
 
-    It is found also if another library of this process has passed the memory on, by DLPack for example.
+    It is found even if another library of this process has passed the memory on, for example by DLPack.
     """
     memory = array.data.mem
     if type(memory) is memory_class():

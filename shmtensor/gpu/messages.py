@@ -1,6 +1,7 @@
-"""Tensors on devices in messages: what the native codec calls for each (native/python/codec_write.cpp, codec_read.cpp).
+"""Tensors on devices in messages: called by the native codec (native/python/codec_write.cpp, codec_read.cpp).
 
-On the path of a message, so few calls: of the driver one to write a point, and one to wait if it is not reached yet.
+These functions run for each message, so they make few driver calls: one to write a point, and one to wait if it is not
+reached yet.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..errors import DTypeError
 from . import arrays
 from .memory import block_memory, memory_class, memory_over
 
-_cupy: Final = arrays.module()  # raises DeviceUnavailable where a process receives what it cannot use
+_cupy: Final = arrays.module()  # raises DeviceUnavailable in a process that cannot use a GPU
 MemoryPointer: Any = _cupy.cuda.MemoryPointer
 get_current_stream: Any = _cupy.cuda.get_current_stream
 _BlockMemory: Final = memory_class()
@@ -23,15 +24,15 @@ _ndarray: Final = _cupy.ndarray
 
 
 def describe(array: Any) -> Any:
-    """Describe an array for a message, and mark how far the current stream has to be. Does not block.
+    """Describe an array for a message, and mark the current stream's position as a point. Does not block.
 
     Returns:
-        None: it is not on a device. False: it is there, but not in shared memory. Else (block, number of the element
-        type, shape, strides and offset in bytes, timeline, point).
+        None: it is not on a device. False: it is on a device, but not in shared memory. Else (block, number of the
+        element type, shape, strides and offset in bytes, timeline, point).
 
     Raises:
         OwnerDied: its content never arrived here.
-        DTypeError: an element type that messages do not have.
+        DTypeError: an element type that messages do not support.
         DeviceUnavailable: the driver refused.
     """
     if not isinstance(array, _ndarray):
@@ -39,7 +40,7 @@ def describe(array: Any) -> Any:
     start = array.data
     memory = start.mem
     if type(memory) is not _BlockMemory:
-        memory = block_memory(array)  # another library may have it from us
+        memory = block_memory(array)  # another library may have got it from us
         if memory is None:
             return False
     dtype = array.dtype
@@ -54,7 +55,7 @@ def describe(array: Any) -> Any:
 
 
 def rebuild(block: _native.Block, number: int, shape: Any, strides: Any, offset: int, timeline: int, point: int) -> Any:
-    """Return the array that a message describes. This thread's current stream waits for its content, not the processor.
+    """Return the array that a message describes. This thread's current stream waits for its content; the CPU does not.
 
     Raises:
         OwnerDied: the sender was killed before the content was computed.

@@ -1,7 +1,7 @@
 """The order of work on devices between processes: timelines, and releases that wait for streams (docs/gpu.md, "Order").
 
-`put` marks how far the sender's stream has to be, `get` has the receiver's stream wait for that; the processor waits
-for neither. What a stream may still use is kept until it has passed (`keep_until_done`).
+`put` marks a point in the sender's stream, and `get` makes the receiver's stream wait for it; the CPU does not wait.
+Objects that a stream may still use are kept until its work has ended (`keep_until_done`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ..manager.membership import Manager
 
 BATCH_SECONDS: Final = 0.001
-"""Releases of so long are given one point; also the pause between two looks at what is waited for."""
+"""Releases within this time share one point; also the pause between two checks of pending points."""
 LONGEST_PAUSE: Final = 0.020
 EXIT_SECONDS: Final = 10.0
-"""A process that ends waits for its streams for so long, since others may wait for what it has sent."""
+"""Maximum time that a process waits for its streams at its end, because others may wait for tensors that it sent."""
 LINES: Final = 64
-"""Timelines of a process; streams beyond that share."""
+"""Maximum number of timelines of a process; further streams share them."""
 
 
 class Order:
-    """The timelines of one client, and what its streams still use. Thread-safe."""
+    """The timelines of one client, and the objects that its streams still use. Thread-safe."""
 
     def __init__(self, manager: Manager) -> None:
         """Register the table of timelines with the driver. Raises DeviceUnavailable."""
@@ -40,7 +40,7 @@ class Order:
         self._timelines = _native.Timelines(manager.native.group)
         self._lines: dict[tuple[int, int], int] = {}  # (device, stream) -> timeline
         self._lock = threading.RLock()
-        self._waiting: dict[int, deque[tuple[int, list[Any]]]] = {}  # timeline -> (point, what is kept), in order
+        self._waiting: dict[int, deque[tuple[int, list[Any]]]] = {}  # timeline -> (point, kept objects), in order
         self._driver = current = driver.current()
         current.register(0, self._timelines.address, _native.TIMELINES_BYTES)
         self._timelines.use(current.stream_functions, current.device_pointer(self._timelines.address))
@@ -48,7 +48,7 @@ class Order:
     def mark(self, device: int, stream: int) -> tuple[int, int]:
         """Return (timeline, point) that a stream reaches after the work submitted so far. Does not block.
 
-        Point 0, which has always been reached, if it has no work left.
+        If the stream has no work left, it is point 0, which always counts as reached.
 
         Raises:
             DeviceUnavailable: the driver refused, or all timelines of the group are in use.
@@ -62,7 +62,7 @@ class Order:
         return line, point
 
     def is_idle(self, device: int, stream: int) -> bool:
-        """Whether a stream has no work left, as far as the driver says. Does not block."""
+        """Whether a stream has no work left, according to the driver. Does not block."""
         return self._timelines.is_idle(self._driver.context(device), stream)
 
     def _line_of(self, device: int, stream: int) -> int:
@@ -80,7 +80,7 @@ class Order:
             return line
 
     def _drop_idle(self) -> None:
-        """Give back the timelines of streams that have nothing outstanding: many of them do not exist any more."""
+        """Give back the timelines of streams without pending points: many of these streams do not exist any more."""
         for key, line in list(self._lines.items()):
             facts = self._timelines.facts(line)
             if facts.completed >= facts.issued:
@@ -88,13 +88,13 @@ class Order:
                 self._timelines.give_back(line)
 
     def wait(self, timeline: int, point: int, device: int, stream: int) -> bool:
-        """Have the later work of a stream wait for a point. Does not block.
+        """Make the later work of a stream wait for a point. Does not block.
 
         Returns:
             False: it has been reached already, and nothing was done.
 
         Raises:
-            OwnerDied: the work before that point was never done.
+            OwnerDied: the work before that point was lost.
             DeviceUnavailable: the driver refused.
         """
         if self._timelines.is_reached(timeline, point):
@@ -106,18 +106,18 @@ class Order:
         return True
 
     def is_over(self, timeline: int, point: int) -> bool:
-        """Whether a point has been reached. Does not block. Raises OwnerDied: the work before it was never done."""
+        """Whether a point has been reached. Does not block. Raises OwnerDied: the work before it was lost."""
         if not self._timelines.is_reached(timeline, point):
             return False
         self.check(timeline, point)
         return True
 
     def check(self, timeline: int, point: int) -> None:
-        """Raise OwnerDied if the work before a point was never done: its process was killed."""
+        """Raise OwnerDied if the work before a point was lost, because its process was killed."""
         if self._timelines.is_lost(timeline, point):
             raise OwnerDied(
                 "the content of a tensor on a GPU is lost: the process that sent it was killed before the GPU had "
-                "computed it; have the sender wait (shmtensor.cuda.synchronize()) where that matters, or send it again"
+                "computed it; send it again, or make the sender call shmtensor.cuda.synchronize() before it sends"
             )
 
     def facts(self, timeline: int) -> _native.TimelineFacts:
@@ -130,14 +130,14 @@ class Order:
         """Keep objects until a stream has passed its work so far. May block if the stream does not exist any more."""
         try:
             line, point = self.mark(device, stream)
-        except driver.DriverError:  # it was destroyed, with work left
+        except driver.DriverError:  # the stream was destroyed, with work left
             self._driver.synchronize(device)
             return
         with self._lock:
             self._waiting.setdefault(line, deque()).append((point, kept))
 
     def collect(self) -> bool:
-        """Let go of what no stream uses any more. Returns whether anything is left. Does not block."""
+        """Release objects that no stream uses any more. Returns whether any are left. Does not block."""
         done = []
         with self._lock:
             for line, waiting in list(self._waiting.items()):
@@ -146,14 +146,14 @@ class Order:
                 if not waiting:
                     del self._waiting[line]
             left = bool(self._waiting)
-        del done  # outside of the lock: what ends here may end more
+        del done  # outside of the lock, because finalizers may release more
         return left
 
     def settle(self) -> None:
-        """Let go of what is not used any more, of all that was released so far. Does not block."""
+        """Release all objects that were given up so far and that no stream uses any more. Does not block."""
         flush()
         if self.collect():
-            _wakes.put(None)  # the thread sees to what is left
+            _wakes.put(None)  # the thread releases the others
             _ensure_thread()
 
     def close(self) -> None:
@@ -178,12 +178,12 @@ class Order:
 
 _orders: dict[int, tuple[Manager, Order]] = {}
 _released: Final[deque[tuple[Any, int, Any]]] = deque()
-"""What was released: (owner, device, stream). Finalizers append to it."""
+"""Released objects: (owner, device, stream). Finalizers append to it."""
 _wakes: SimpleQueue[None] = SimpleQueue()
-"""The thread waits for it; finalizers put to it."""
+"""Queue on which the thread waits, and into which finalizers put."""
 _thread: threading.Thread | None = None
 _is_working = False
-"""Whether the thread may have something in its hands. It takes nothing from `_released` before it has set this."""
+"""Whether the thread may be processing objects. It sets this before it takes any from `_released`."""
 _starting: Final = threading.Lock()
 
 
@@ -223,7 +223,7 @@ def keep_until_done(owner: Any, device: int, stream: Any) -> None:
     It may be called from a finalizer.
 
     Args:
-        owner: any object; of a block of shared memory, its hold ends with it.
+        owner: any object; the hold of a block of shared memory ends with it.
         device: number of the device.
         stream: handle of the stream, or an object with the handle as its attribute `ptr`.
     """
@@ -236,7 +236,7 @@ def _ensure_thread() -> None:
     global _thread
     if _thread is not None or driver.is_shutting_down():
         return
-    if not _starting.acquire(blocking=False):  # a finalizer may run in the middle of this
+    if not _starting.acquire(blocking=False):  # a finalizer may interrupt this
         return
     try:
         if _thread is None:
@@ -250,7 +250,7 @@ def _ensure_thread() -> None:
 
 
 def order_of_owner(owner: Any) -> Order:
-    """Return the order of the client that a block belongs to; of another object, the default client's."""
+    """Return the order of the client of a block; for another object, that of the default client."""
     if isinstance(owner, _native.Block):
         for manager, order in list(_orders.values()):
             if manager.native is owner.client:
@@ -259,7 +259,7 @@ def order_of_owner(owner: Any) -> Order:
 
 
 def flush() -> None:
-    """Set points for all that was released so far: one for each client and stream. Does not block."""
+    """Set points for all objects released so far: one for each client and stream. Does not block."""
     groups: dict[tuple[int, int, int], tuple[Order, list[Any]]] = {}
     with suppress(IndexError):
         while True:
@@ -272,13 +272,13 @@ def flush() -> None:
 
 
 def is_idle() -> bool:
-    """Whether nothing that was released is kept any more. Does not block."""
+    """Whether no released objects are kept any more. Does not block."""
     waiting = any(order._waiting for _, order in list(_orders.values()))
     return not _released and not _is_working and not waiting
 
 
 def _run() -> None:
-    """Set points for what was released, and let go of it once they are reached; the work of a thread."""
+    """Set points for released objects, and free these once the points are reached. Runs in a thread."""
     global _thread, _is_working
     while True:
         _wakes.get()
@@ -304,7 +304,7 @@ def _run() -> None:
 
 
 def _finish() -> None:
-    """Before this process ends: others may wait for its streams."""
+    """Wait for the streams before this process ends, because other processes may wait for them."""
     if not driver.is_in_use():
         return
     with suppress(ShmTensorError):
@@ -314,7 +314,7 @@ def _finish() -> None:
 
 
 def _after_fork() -> None:
-    """Forget the parent's: the driver does not work here, and nothing of it is running."""
+    """In a forked child, forget the parent's state: the driver does not work here, and no thread runs."""
     global _thread, _wakes, _starting, _is_working
     _orders.clear()
     _thread = None

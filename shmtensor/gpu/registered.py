@@ -1,9 +1,9 @@
 """Pinned shared memory: blocks whose pages are registered with the driver (docs/gpu.md, "Pinned memory").
 
-A registration covers the pages of one block, which it keeps, and ends before the block does. So pages that are
-registered are never given back or unmapped, and no other memory begins in registered pages and ends outside of them:
-the driver refuses every copy of such memory, also those of other libraries, and those that span two registrations
-(measured). Blocks of 64 KiB and more have their pages for themselves; smaller ones are not registered.
+A registration covers the pages of one block. It keeps the block, and ends before the block does. So registered pages
+are never given back or unmapped, and no other memory begins in registered pages and ends outside of them. The driver
+refuses every copy of such memory, also in other libraries, and copies that span two registrations (measured). Blocks of
+64 KiB and more do not share pages; smaller ones are not registered.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ..manager.membership import Manager
 
 PAGED_FROM: Final = 64 << 10
-"""Blocks from this size on (bytes) begin at a page, and share none with others."""
+"""Blocks of at least this size (bytes) begin at a page, and share no page with other blocks."""
 WASTE: Final = 2
 """A block of a pool is used for a request if it is at most this many times as large."""
 RECENT: Final = 64
-"""Blocks of a pool that were not used for so many requests are given back when it grows."""
+"""Blocks of a pool that were not used for this many requests are given back when it grows."""
 FORK_SECONDS: Final = 0.05
-"""A child that is forked holds the free blocks of pools until it runs, and they are waited for so long."""
+"""Maximum time to wait for a new forked child, which holds the free blocks of pools until it runs."""
 _PAGE: Final = 4096
 
 
@@ -43,7 +43,7 @@ class Registration:
     __slots__ = ("__weakref__", "_driver", "_pid", "use")
 
     def __init__(self, block: _native.Block) -> None:
-        """Register the pages: about 40 us for each MiB that is in memory. Raises DriverError, DeviceUnavailable."""
+        """Register the pages, which takes about 40 us for each MiB in memory. Raises DriverError, DeviceUnavailable."""
         self.use: _native.BlockUse = _used(_native.BlockUse(block))
         current = driver.current()
         current.register(0, block.address, -(-block.nbytes // _PAGE) * _PAGE)
@@ -56,9 +56,9 @@ class Registration:
 
 
 _registrations: Final[weakref.WeakValueDictionary[int, Registration]] = weakref.WeakValueDictionary()
-"""By address of the block."""
+"""Registrations by the address of the block."""
 _uses: Final[weakref.WeakSet[_native.BlockUse]] = weakref.WeakSet()
-"""All that this process has, for a forked child to end."""
+"""All registrations of this process, for a forked child to end."""
 _registering = threading.RLock()
 _forked_at = -FORK_SECONDS
 _is_refused = False  # the warning was given
@@ -77,7 +77,7 @@ def is_registered(address: int) -> bool:
 def pin(block: _native.Block) -> bool:
     """Register the pages of a block until its last use here ends. Returns whether they are registered.
 
-    Returns False for blocks below 64 KiB. If the driver refuses, it warns, once in a process.
+    Returns False for blocks below 64 KiB. If the driver refuses, warns once per process.
 
     Raises:
         DeviceUnavailable: this process cannot use a GPU.
@@ -91,7 +91,7 @@ def pin(block: _native.Block) -> bool:
 
 
 def _registered(block: _native.Block) -> Registration | None:
-    """Register a block, and have its end wait for the streams that use it. None: the driver refused."""
+    """Register a block, and make its end wait for the streams that use it. None: the driver refused."""
     try:
         made = Registration(block)
     except driver.DriverError as problem:
@@ -102,7 +102,7 @@ def _registered(block: _native.Block) -> Registration | None:
 
 
 def _watch(block: _native.Block, registration: Registration) -> None:
-    """Have the last use of a block here be followed by its streams: until then it has one more."""
+    """Delay the end of a block's last use here until its streams have ended their work, by one more use."""
     weakref.finalize(block, retire, (registration, _used(registration.use.again()))).atexit = False
 
 
@@ -114,7 +114,7 @@ def _warn(problem: DeviceUnavailable) -> None:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shown = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
     warnings.warn(
-        f"memory was not pinned ({problem}), so that copies to a GPU are slower and have to be waited for; the limit "
+        f"memory was not pinned ({problem}), so copies to a GPU are slower and block; the limit "
         f"of locked memory is {shown}: raise it (ulimit -l unlimited; in a container --ulimit memlock=-1; in a "
         "systemd unit LimitMEMLOCK=infinity), or pin less",
         RuntimeWarning,
@@ -126,10 +126,10 @@ def _warn(problem: DeviceUnavailable) -> None:
 
 
 def retire(used: Any) -> None:
-    """Keep an object until the streams that are current in this thread have passed their work so far. Does not block.
+    """Keep an object until the current streams of this thread have ended their work so far. Does not block.
 
-    Libraries that copy memory of others keep it only as long as the call (torch, for one), so what ends here may still
-    be read by a copy that they have submitted to their current stream.
+    Some libraries (such as torch) keep foreign memory only during the call that copies it, so memory that ends here may
+    still be read by a copy that they have submitted to their current stream.
     """
     if driver.is_in_use() and not driver.is_shutting_down():
         for device, stream in set(current_streams()):
@@ -137,7 +137,7 @@ def retire(used: Any) -> None:
 
 
 def current_streams() -> Iterator[tuple[int, int]]:
-    """(device, handle) of the current stream of each library that uses a device in this process. Does not block."""
+    """Yield (device, handle) of the current stream of each library that uses a device here. Does not block."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         device = torch.cuda.current_device()
@@ -152,10 +152,10 @@ def current_streams() -> Iterator[tuple[int, int]]:
 
 
 class PinnedPool:
-    """Blocks that are registered once and used again and again: a block whose last use ended is given out as a new one.
+    """Blocks that are registered once and reused: a block whose last use has ended is handed out as a new one.
 
-    It is free once no array, tensor or message in any process refers to it, and no stream that was told of it. It has a
-    new generation then, so that old handles are refused. Thread-safe.
+    A block is free once no array, tensor or message in any process, and no recorded stream, uses it. It then gets a new
+    generation, so that old handles are refused. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -165,10 +165,10 @@ class PinnedPool:
         _pools.add(self)
 
     def allocate(self, nbytes: int) -> _native.Block:
-        """Return a block of at least `nbytes` bytes with arbitrary content, which begins at a page, and is registered.
+        """Return a registered block of at least `nbytes` bytes with arbitrary content, aligned to a page.
 
-        If the driver refuses that, it warns, once in a process, and gives memory that is not registered. It may block
-        for 50 ms after a fork.
+        If the driver refuses the registration, warns once per process, and returns memory that is not registered. May
+        block for 50 ms after a fork.
 
         Raises:
             DeviceUnavailable: this process cannot use a GPU.
@@ -211,7 +211,7 @@ class PinnedPool:
         return block
 
     def trim(self, before: int | None = None) -> int:
-        """Give free blocks back: those that were not used since a request, or all. Returns their number of bytes."""
+        """Give back free blocks: those that were not used since a request, or all. Returns their number of bytes."""
         with self._lock:
             if before is None and self._entries and driver.is_in_use():
                 order.of(client.default()).settle()
@@ -227,7 +227,7 @@ class PinnedPool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its blocks, free ones and others."""
+        """Bytes of its blocks, free or in use."""
         with self._lock:
             return sum(entry.nbytes for entry in self._entries)
 
@@ -249,12 +249,12 @@ _pools: Final[weakref.WeakSet[PinnedPool]] = weakref.WeakSet()
 
 
 def trim() -> int:
-    """Give the free blocks of all pools back. Returns their number of bytes."""
+    """Give back the free blocks of all pools. Returns their number of bytes."""
     return sum(pool.trim() for pool in list(_pools))
 
 
 def leave(manager: Manager) -> None:
-    """Before a client leaves its group: wait for its streams, and give free blocks back. Blocks."""
+    """Before a client leaves its group: wait for its streams, and give back free blocks. Blocks."""
     trim()
     order.forget(manager)
 
@@ -265,9 +265,9 @@ def _note_fork() -> None:
 
 
 def _after_fork() -> None:
-    """Registrations are the parent's, and so are the blocks of pools: a child that held them would keep them in use.
+    """In a forked child, drop the parent's registrations and blocks of pools, which it would otherwise keep in use.
 
-    Some uses are those of a thread of the parent, which never ends here.
+    Some uses belong to a thread of the parent, which does not exist here.
     """
     global _registering
     _registering = threading.RLock()

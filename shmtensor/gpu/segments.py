@@ -1,6 +1,6 @@
 """Segments of device memory: made, opened in other processes, and unmapped (docs/gpu.md, "Memory").
 
-The calls come from `manager.membership`, which speaks with the manager; the driver is asked here.
+The callers are in `manager.membership`, which talks to the manager; this module calls the driver.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def device_of(uuid: bytes) -> int:
 
 
 def open_payload(manager: Manager, uuid: bytes, descriptor: int, nbytes: int) -> tuple[int, int]:
-    """Map memory that another process made. Returns (device, address). Takes some 0.2 ms.
+    """Map memory that another process created. Returns (device, address). Takes about 0.2 ms.
 
     Raises:
         DeviceUnavailable: this process does not see the device, or the driver refused the descriptor.
@@ -56,16 +56,16 @@ def close_payload(address: int, nbytes: int) -> None:
 
 
 def close_unused(native: _native.Client) -> None:
-    """End the mappings of segments that are gone."""
+    """End the mappings of segments that do not exist any more."""
     for address, nbytes in native.take_unmapped():
         close_payload(address, nbytes)
 
 
 def make_segment(manager: Manager, device: int, nbytes: int) -> None:
-    """Make a segment on a device in which a block of `nbytes` fits. Sends a request to the manager.
+    """Create a segment on a device with room for a block of `nbytes`. Sends a request to the manager.
 
     Raises:
-        OutOfMemory: the device has no memory left, also after what this process does not use was given back.
+        OutOfMemory: the device has no memory left, even after this process gave back its unused memory.
         DeviceUnavailable: the device cannot be shared.
     """
     current = driver.current()
@@ -115,7 +115,7 @@ def _not_shared(device: int, problem: driver.DriverError) -> DeviceUnavailable:
     name = driver.current().facts(device).name
     return DeviceUnavailable(
         f"memory of cuda:{device} ({name}) cannot be shared: {problem}. Some virtual GPUs and containers do not permit "
-        "it; send x.cpu(), or use a GPU that both processes see whole"
+        "it; send x.cpu(), or use a whole GPU that both processes see"
     )
 
 
@@ -126,7 +126,7 @@ def leave(manager: Manager) -> None:
 
 
 def give_back(manager: Manager, device: int) -> int:
-    """Give back a device's memory that this process keeps for later; returns the number of segments. May block."""
+    """Give back a device's memory that this process caches; returns the number of segments. May block."""
     order.of(manager).settle()
     freed = manager.trim_device(device)
     close_unused(manager.native)

@@ -1,7 +1,7 @@
 """Descriptors of device memory for the next manager, which cannot reopen them by itself (docs/gpu.md, "Memory").
 
-A client notices the end of its manager when it next needs one. Other processes may need its descriptors before, so each
-process that has some also has a thread that sleeps until its manager ends, and joins the next one.
+A client usually notices the end of its manager when it next needs one. Other processes may need its descriptors
+earlier, so each process that has some also has a thread that sleeps until its manager ends, and joins the next one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 0.001
 LONGEST_PAUSE: Final = 0.25
-"""Pauses (seconds) between two looks for the next manager, which somebody starts who needs it."""
+"""Pauses (seconds) between searches for the next manager, which is started by a process that needs it."""
 
 _watches: Final[dict[int, _Watch]] = {}
-"""By the id of the client, which a watch keeps."""
+"""Watches by the id of their client, which a watch keeps alive."""
 _starting = threading.Lock()
 
 
@@ -45,15 +45,15 @@ class _Watch:
                 pause = min(2 * pause, LONGEST_PAUSE)
             try:
                 manager.rejoin(broken)
-            except (ShmTensorError, OSError):  # that one ended, too, or has no room: look again
+            except (ShmTensorError, OSError):  # that one ended as well, or has no room: search again
                 if self._sleep(seconds=LONGEST_PAUSE):
                     return
 
     def _sleep_until_it_ends(self, requests: Requests) -> bool:
-        """Sleep until the manager has ended, or the watch is over; whether that is."""
+        """Sleep until the manager or the watch has ended. Returns whether the watch has."""
         try:
             socket = os.dup(self._manager.native.connection)
-        except OSError:  # no descriptor is left
+        except OSError:  # no descriptors are left
             return self._sleep(seconds=LONGEST_PAUSE)
         try:
             return requests is self._manager.requests and self._sleep(socket)
@@ -61,7 +61,7 @@ class _Watch:
             os.close(socket)
 
     def _sleep(self, socket: int = -1, seconds: float | None = None) -> bool:
-        """Sleep until the other end of a socket is closed, for so long, or until the watch is over; whether it is."""
+        """Sleep until a socket's other end is closed, `seconds` pass, or the watch ends. Returns whether it ended."""
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
         if socket >= 0:
@@ -69,25 +69,25 @@ class _Watch:
         return any(number == self._end for number, _ in poll.poll(None if seconds is None else 1000 * seconds))
 
     def end(self) -> None:
-        """End the thread. Blocks until it has, which takes as long as a handshake with a manager."""
+        """End the thread. Blocks until it has ended, which takes at most as long as a handshake with a manager."""
         os.eventfd_write(self._end, 1)
         self._thread.join()
         os.close(self._end)
 
     def forget(self) -> None:
-        """Close what a forked child has of it."""
+        """Close a forked child's copies of its descriptors."""
         os.close(self._end)
 
 
 def watch(manager: Manager) -> None:
-    """Have the descriptors that this process has given to the successors of a manager. Does not block."""
+    """Make this process give its descriptors to the successors of a manager. Does not block."""
     with _starting:
         if id(manager) not in _watches:
             _watches[id(manager)] = _Watch(manager)
 
 
 def leave(manager: Manager) -> None:
-    """End that, before a client leaves its group. Blocks for the thread."""
+    """End the watch, before a client leaves its group. Blocks for the thread."""
     with _starting:
         found = _watches.pop(id(manager), None)
     if found is not None:

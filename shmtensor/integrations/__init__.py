@@ -1,4 +1,4 @@
-"""What is done for other libraries beyond DLPack. Each part is loaded at its first use."""
+"""Integration of other libraries, beyond DLPack. Each part is imported at its first use."""
 
 from __future__ import annotations
 

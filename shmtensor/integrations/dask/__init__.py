@@ -1,8 +1,8 @@
 """Dask: tensors in its messages, and results of workers in a `shmtensor.Store` (docs/cluster.md).
 
 Importing the module registers tensors with Dask in this process: their messages (`messages`), their size, and their
-tokens. Every process that receives one needs that: `register(client)` does it on all workers of a cluster, and a
-worker with `data=(StoreMapping, {...})` does it by itself.
+tokens. Every process that receives a tensor must import it: `register(client)` does so on all workers of a cluster, and
+a worker with `data=(StoreMapping, {...})` does so by itself.
 """
 
 from __future__ import annotations

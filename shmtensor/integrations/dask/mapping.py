@@ -14,44 +14,43 @@ from ..._tensor.core import Tensor
 from ...errors import DTypeError, OutOfMemory
 from ...store import Store
 
-Key: TypeAlias = Any  # of Dask: str, int, float, or a tuple of these
+Key: TypeAlias = Any  # a key of Dask: str, int, float, or a tuple of these
 
-_DEPTH: Final = 32  # of containers in containers, as a store takes them
+_DEPTH: Final = 32  # maximum depth of nested containers in a store
 _FOLDER: Final = "shmtensor-store"
 
 _log = logging.getLogger(__name__)
 
 
 class Spilled(NamedTuple):
-    """Bytes of results that are in files, as Dask asks for them: those that memory lacks, and those of the files."""
+    """Bytes of results in files, in Dask's form: bytes saved in memory, and bytes of the files."""
 
     memory: int
     disk: int
 
 
 class StoreMapping(MutableMapping[Key, Any]):
-    """What a Dask worker has computed or received, for `distributed.Worker(data=...)`.
+    """The results that a Dask worker has computed or received, for `distributed.Worker(data=...)`.
 
     Tensors and ndarrays, and tuples, lists and dicts with these, are in an unnamed `shmtensor.Store` of this worker:
-    they are copied there once. Values that a store does not take (any other objects; tensors that require gradients;
-    numbers without an array) are in a dict beside it. What is read from the store is its own memory, read-only, and
-    without a copy: a task must not write to its inputs, as Dask demands anyway.
+    they are copied there once. Values that a store does not accept (any other objects; tensors that require gradients;
+    numbers without an array) are in an additional dict. Values read from the store are read-only views of its memory,
+    without a copy: a task must not write to its inputs, as Dask requires anyway.
 
-    With `max_bytes`, results that were not used for longest go to files; none is removed. A result for which the
-    store has no room, not even so, stays in private memory, and a warning says that. When the worker ends or is
-    killed, its store ends, and the manager frees the memory. Dask removes the files with the worker's directory.
+    With `max_bytes`, the least recently used results are written to files; none is removed. A result for which the
+    store still has no room stays in private memory, with a warning. When the worker ends or is killed, its store ends,
+    and the manager frees the memory. Dask removes the files with the worker's directory.
 
-    Use it from one process. `Worker(data=StoreMapping())` or, where workers are processes of their own,
+    Use it from one process: `Worker(data=StoreMapping())` or, if workers are separate processes,
     `LocalCluster(data=(StoreMapping, {"max_bytes": "4G"}))`.
     """
 
     def __init__(self, max_bytes: int | str | None = None, worker_local_directory: str | None = None) -> None:
-        """Make an empty store. Blocks until a manager has been found or started.
+        """Create an empty store. Blocks until a manager has been found or started.
 
         Args:
-            max_bytes: bytes of results in shared memory, as a number or as "4G"; None: no limit, and no files.
-            worker_local_directory: where the directory of the files is made; Dask gives the worker's own. None: no
-                files.
+            max_bytes: maximum bytes of results in shared memory, as a number or as "4G"; None: no limit, and no files.
+            worker_local_directory: parent of the directory of the files; Dask passes the worker's own. None: no files.
 
         Raises:
             InvalidArgument: a malformed `max_bytes`, or a path that cannot be a directory.
@@ -80,7 +79,7 @@ class StoreMapping(MutableMapping[Key, Any]):
         return Spilled(nbytes, nbytes)
 
     def __setitem__(self, key: Key, value: Any) -> None:
-        """Keep a value under a key; one that is there is replaced. Blocks while it is copied, or others are spilled.
+        """Set the value of a key, or replace it. Blocks while it is copied, or others are spilled.
 
         Raises:
             LockTimeout, ClientUnavailable, ManagerError: see `shmtensor.errors`.
@@ -90,7 +89,7 @@ class StoreMapping(MutableMapping[Key, Any]):
             try:
                 self._store.put(name, value, replace=True)
             except DTypeError:
-                pass  # it has something that a store does not take
+                pass  # it has a part that a store does not accept
             except OutOfMemory as problem:
                 _log.warning("the result %r stays in private memory: %s", key, problem)
             else:
@@ -111,7 +110,7 @@ class StoreMapping(MutableMapping[Key, Any]):
         return self._others[key] if name is None else self._store.get(name)
 
     def __delitem__(self, key: Key) -> None:
-        """Remove a value; who has it keeps it. Does not block. Raises KeyError."""
+        """Remove a value; tasks that have it keep it. Does not block. Raises KeyError."""
         if not self._forget_stored(key):
             del self._others[key]
 

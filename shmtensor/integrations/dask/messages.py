@@ -1,12 +1,12 @@
 """Tensors in Dask's messages: by value, from their memory into the socket.
 
-A message has the bytes of the tensor's elements, also where sender and receiver share memory. A handle would save
-the copy, but it needs somebody who holds the memory until the message has been read, and a serializer of Dask sees the
-value only, not what becomes of the message. The scheduler relays messages without reading them, keeps those of
-scattered data and of graphs, and may pass one to several workers, more than once, or to none. A hold that belongs to
-the message would be left behind whenever a message is lost, and only `shmtensor-manager gc --in-flight` would find it.
-A handle without a hold would lose data: the sender may drop a value as soon as it is written. So nothing that a kill
-or a lost message leaves behind is in shared memory.
+A message has the bytes of the tensor's elements, even if sender and receiver share memory. A handle would save the
+copy, but then the memory must be held until the message has been read, and a serializer of Dask sees only the value,
+not the fate of the message. The scheduler relays messages without reading them, keeps those of scattered data and of
+graphs, and may pass one to several workers, more than once, or to none. A hold that belongs to the message would leak
+whenever a message is lost, and only `shmtensor-manager gc --in-flight` would release it. A handle without a hold would
+lose data, because the sender may drop a value as soon as it is written. By value, a kill or a lost message leaves
+nothing in shared memory.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def install() -> None:
 
 
 def serialize(tensor: Tensor) -> tuple[Header, list[memoryview]]:
-    """Return (header, frames) of a tensor. The frame is the tensor's own memory where its elements lie without gaps.
+    """Return (header, frames) of a tensor. The frame is the tensor's own memory if its elements have no gaps.
 
-    Others are copied, without what lies between their elements. A tensor that is the result of a recorded operation
-    arrives as a leaf, as with pickle. Does not block.
+    Otherwise the elements are copied without the gaps. A tensor that is the result of a recorded operation arrives as a
+    leaf, as with pickle. Does not block.
 
     Raises:
         NotImplementedError: a subclass, such as a Parameter; Dask then pickles it.
@@ -60,7 +60,7 @@ def serialize(tensor: Tensor) -> tuple[Header, list[memoryview]]:
 
 
 def deserialize(header: Header, frames: list[Any]) -> Tensor:
-    """Return the tensor of a message. It lies over the frame, and can be written. Does not block."""
+    """Return the tensor of a message, over the memory of the frame, and writable. Does not block."""
     (frame,) = frames
     dtype = dtype_of(header["dtype"])
     flat: NDArray[Any] = np.frombuffer(frame, np.uint8) if memoryview(frame).nbytes else np.empty(0, np.uint8)
@@ -76,25 +76,25 @@ def deserialize(header: Header, frames: list[Any]) -> Tensor:
 
 
 def nbytes_of(tensor: Tensor) -> int:
-    """Return the bytes of the elements of a tensor, for Dask's `sizeof`; of an expanded one, those that it has."""
+    """Return the bytes of a tensor's elements, for Dask's `sizeof`; repeated elements of expanded axes count once."""
     return int(_without_repeats(tensor._live()).nbytes)
 
 
 def token_of(tensor: Tensor) -> tuple[Any, ...]:
-    """Return what identifies the content of a tensor, for Dask's `tokenize`."""
+    """Return a token of the content of a tensor, for Dask's `tokenize`."""
     array = np.ascontiguousarray(tensor._live())
     return "shmtensor.Tensor", tensor.dtype.name, tuple(tensor.shape), normalize_token(np.frombuffer(_bytes_of(array)))
 
 
 def _without_repeats(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the part of an array of which expanded axes repeat the elements."""
+    """Return the part of an array that its expanded axes repeat."""
     if 0 not in array.strides or not array.size:
         return array
     return array[tuple(slice(1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
 def _is_dense(array: NDArray[Any]) -> bool:
-    """Whether the elements of an array fill its memory from the first address on, in the order of any of its axes."""
+    """Whether the elements of an array fill its memory without gaps from the first address on, in any order of axes."""
     axes = [(stride, n) for stride, n in zip(array.strides, array.shape, strict=True) if n != 1]
     wanted = array.itemsize
     for stride, n in sorted(axes):

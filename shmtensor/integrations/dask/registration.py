@@ -8,16 +8,16 @@ from distributed import WorkerPlugin
 
 
 class Registration(WorkerPlugin):  # type: ignore[misc]
-    """Registers tensors on a worker: to receive it, the worker imports `shmtensor.integrations.dask`."""
+    """Registers tensors on a worker: to unpickle it, the worker imports `shmtensor.integrations.dask`."""
 
     name = "shmtensor"
     idempotent = True
 
 
 def register(client: Any) -> None:
-    """Register tensors on all workers of a cluster, those that join later too. Blocks until the present ones have.
+    """Register tensors on all workers of a cluster, including later ones. Blocks until the current ones have done so.
 
-    With an asynchronous client it returns something to await. Called again, it changes nothing.
+    With an asynchronous client it returns an awaitable. Further calls change nothing.
 
     Args:
         client: a `distributed.Client`.

@@ -1,6 +1,6 @@
 """Ray: actors pass tensors as handles of shared memory (docs/cluster.md).
 
-`register()` makes two tensor transports for `@ray.method(tensor_transport=...)` and `ray.put(_tensor_transport=...)`:
+`register()` adds two tensor transports for `@ray.method(tensor_transport=...)` and `ray.put(_tensor_transport=...)`:
 "shmtensor" for tensors of shmtensor, "shmtensor_torch" for those of torch.
 """
 

@@ -1,12 +1,12 @@
-"""Bytes of tensors for processes that cannot open their memory.
+"""Transfer of tensors' bytes to processes that cannot open their memory.
 
 The source has a server on the loopback device, and one at the address of its node if `SHMTENSOR_RAY_KEYS` names a
-directory of keys (`shmtensor.channel.keys`): with those, other machines and network namespaces reach it, by TLS and
-only if each has the certificate of the other. Who asks must also know the source's secret, which goes with each
+directory of keys (`shmtensor.channel.keys`): with keys, other machines and network namespaces can connect by TLS, if
+each side has the certificate of the other. A client must also know the source's secret, which is part of each
 description of a tensor.
 
-A request is 4 bytes, the length of the rest, and JSON: the secret and a place. The reply is a byte (0 or 1), 8 bytes,
-the length of the rest, and the elements in C order (0) or why there are none (1). Numbers are big-endian.
+A request is the length of the rest (4 bytes) and JSON: the secret and a place. The reply is a byte (0 or 1), the length
+of the rest (8 bytes), and the elements in C order (0) or an error message (1). Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .places import Place
 KEYS_VARIABLE: Final = "SHMTENSOR_RAY_KEYS"
 LOOPBACK: Final = "127.0.0.1"
 SILENCE_SECONDS: Final = 60.0
-"""After which the other side counts as gone."""
+"""Seconds of silence after which the other side counts as dead."""
 _BEGIN_SECONDS: Final = 10.0
 _BEGINNINGS: Final = 64
-"""Connections that are in their beginning at a time; others are closed."""
+"""Maximum number of handshakes at a time; further connections are closed."""
 _MAX_REQUEST: Final = 1 << 16
 _MAX_REASON: Final = 1 << 16
 _LENGTH: Final = struct.Struct("!I")
@@ -48,35 +48,35 @@ _REPLY: Final = struct.Struct("!BQ")
 
 
 class Address(NamedTuple):
-    """Where a process serves its tensors."""
+    """The address at which a process serves its tensors."""
 
     boot: str
     network: int
-    """The network namespace, whose loopback device has `port`."""
+    """The network namespace whose loopback device has `port`."""
     port: int
     secret: str
     host: str | None = None
-    """Where others reach it, who have keys; None: nowhere."""
+    """Address for peers with keys; None: there is none."""
     host_port: int = 0
 
     @property
     def is_near(self) -> bool:
-        """Whether it has the loopback device of this process."""
+        """Whether it is on the loopback device of this process."""
         return (self.boot, self.network) == (boot_id(), own_network())
 
 
 def own_network() -> int:
-    """Return what identifies the network namespace of this process on this machine."""
+    """Return the id of this process's network namespace."""
     return Path("/proc/self/ns/net").stat().st_ino
 
 
 def keys_directory() -> str | None:
-    """Return where the keys are that reach other machines; None: there are none."""
+    """Return the directory of the keys for other machines; None: there are none."""
     return os.environ.get(KEYS_VARIABLE) or None
 
 
 class Server:
-    """Sends tensors of this process to whoever knows the secret. Its threads end with the process."""
+    """Sends tensors of this process to clients that know the secret. Its threads end with the process."""
 
     def __init__(self, keys: str | None = None, host: str = "") -> None:
         """Listen on the loopback device, and with keys at `host`. Does not block.
@@ -90,7 +90,7 @@ class Server:
         near = self._listening(LOOPBACK, None)
         self.address: Address = Address(boot_id(), own_network(), near, self._secret)
         if keys is not None:
-            Keys(keys)  # raises here, and not at the first connection
+            Keys(keys)  # raises here instead of at the first connection
             self.address = self.address._replace(host=host, host_port=self._listening(host, keys))
         self.pid: int = os.getpid()
 
@@ -106,14 +106,14 @@ class Server:
                 connection = listener.accept()[0]
             except OSError:  # the program closed it
                 return
-            if not self._beginnings.acquire(blocking=False):  # as many strangers as may be are here
+            if not self._beginnings.acquire(blocking=False):  # too many handshakes
                 connection.close()
                 continue
             arguments = connection, keys
             threading.Thread(target=self._begin, args=arguments, name="shmtensor-fetch", daemon=True).start()
 
     def _begin(self, connection: socket.socket, keys: str | None) -> None:
-        with connection, suppress(OSError, EOFError, ShmTensorError):  # no peer of ours, or it has gone
+        with connection, suppress(OSError, EOFError, ShmTensorError):  # not one of our peers, or it has ended
             try:
                 connection.settimeout(_BEGIN_SECONDS)
                 known = connection if keys is None else Keys(keys).wrap(connection, listening=True)
@@ -158,7 +158,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def own_address() -> Address:
-    """Return where this process serves its tensors; starts its server at first. Does not block. Raises OSError."""
+    """Return the address of this process's server; the first call starts it. Does not block. Raises OSError."""
     global _server
     with _starting:
         if _server is None or _server.pid != os.getpid():
@@ -168,14 +168,14 @@ def own_address() -> Address:
 
 
 class Connection:
-    """A connection to the process that has some tensors. Use it in `with`."""
+    """A connection to a process that serves tensors. Use it in a `with`."""
 
     def __init__(self, address: Address) -> None:
         """Connect. Blocks for at most `SILENCE_SECONDS`.
 
         Raises:
-            NotSupported: the process is on another machine or in another network namespace, and has no keys, or this
-                one has none.
+            NotSupported: the process is on another machine or in another network namespace, and one of the two
+                processes has no keys.
             SegmentLost: the process has ended, or cannot be reached.
             InvalidArgument: the keys of this process cannot be used.
         """
@@ -184,8 +184,8 @@ class Connection:
         if not address.is_near and (keys is None or address.host is None):
             raise NotSupported(
                 "a tensor of shmtensor is on another machine or in another network namespace. "
-                f"Set {KEYS_VARIABLE} to a directory of keys on both sides (docs/cluster.md), or return a value of "
-                "Ray's own, such as tensor.numpy(), from a method without tensor_transport"
+                f"Set {KEYS_VARIABLE} to a directory of keys on both sides (docs/cluster.md), or return a value "
+                "that Ray sends itself, such as tensor.numpy(), from a method without tensor_transport"
             )
         where = (LOOPBACK, address.port) if address.is_near else (address.host, address.host_port)
         try:
@@ -199,7 +199,7 @@ class Connection:
             ) from None
 
     def fetch(self, place: Place) -> Tensor:
-        """Return a copy of a tensor in shared memory of this process's group. Blocks while it is transferred.
+        """Return a copy of a tensor, in shared memory of this process's group. Blocks while it is transferred.
 
         Raises:
             SegmentLost: the source has ended, or does not have the tensor any more.
@@ -225,7 +225,7 @@ class Connection:
         )
 
     def abort(self) -> None:
-        """Let a `fetch` of another thread fail. Does not block."""
+        """Make a `fetch` in another thread fail. Does not block."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

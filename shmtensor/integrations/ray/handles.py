@@ -1,4 +1,4 @@
-"""Tensors in arguments and results of Ray as bare handles: what the caller keeps, the receiver opens."""
+"""Tensors in arguments and results of Ray as bare handles: the caller keeps the memory, and the receiver opens it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACE: Final = _FIRST + len(Address._fields)
 
 
 class Handle:
-    """A tensor that is pickled as a description of where it is; unpickled, it is the tensor. See `handle`."""
+    """A tensor that is pickled as a description of its place, and unpickled as the tensor. See `handle`."""
 
     __slots__ = ("tensor",)
 
@@ -23,21 +23,22 @@ class Handle:
         self.tensor: Any = tensor
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Describe the tensor by bytes alone: each object in a pickle of Ray's costs 10 us."""
+        """Describe the tensor by one bytes object: each object in a pickle of Ray costs 10 us."""
         return open_handle, (pack_handle(self.tensor),)
 
 
 def handle(tensor: Any) -> Handle:
-    """Return what arrives as this tensor, of shmtensor or torch, in an argument of a Ray call: some hundred bytes.
+    """Return an object that arrives as this tensor, of shmtensor or torch, in an argument of a Ray call.
 
-    The receiver's tensor is over the same memory where it is in the same group, else it is a copy. Ray knows nothing of
-    it, so it does not keep the memory: keep the tensor until the call has ended. Where it has gone before the receiver
-    opened it, the call fails with `StaleHandle`. `tensor_transport` keeps tensors by itself, for an additional call of
-    the receiving actor. Private memory is moved into shared memory when the handle is pickled. Does not block.
+    Its pickle has a few hundred bytes. The receiver's tensor is over the same memory if both processes are in the same
+    group, else it is a copy. Ray does not keep the memory: keep the tensor until the call has ended. If it is freed
+    before the receiver opens it, the call fails with `StaleHandle`. `tensor_transport` keeps tensors by itself, but
+    takes an additional call of the receiving actor. Private memory is moved into shared memory when the handle is
+    pickled. Does not block.
 
     Pickling raises as `pack_handle`.
 
-    Example: `ray.get(actor.learn.remote(handle(batch)))`, where `learn` gets a tensor.
+    Example: `ray.get(actor.learn.remote(handle(batch)))`, where `learn` receives a tensor.
     """
     return Handle(tensor)
 
@@ -45,14 +46,14 @@ def handle(tensor: Any) -> Handle:
 def pack_handle(tensor: Any) -> bytes:
     """Return the handle of a tensor as bytes, which Ray passes without pickling them; the receiver calls `open_handle`.
 
-    Such a call takes less time than one with `handle(tensor)`. Keep the tensor, as there, until the receiver has opened
-    the handle. Blocks as `share_memory_`, if the tensor is private.
+    Such a call takes less time than one with `handle(tensor)`. Keep the tensor until the receiver has opened the
+    handle. Blocks as `share_memory_`, if the tensor is private.
 
     Example: `ray.get(actor.learn.remote(pack_handle(batch)))`, where `learn` begins with `batch = open_handle(batch)`.
 
     Raises:
-        InvalidArgument: a receiver could not open the tensor's own memory: it is shared by other means than the default
-            manager, or, of torch, no dense tensor on the processor.
+        InvalidArgument: a receiver could not open the tensor's memory: it is shared by other means than the default
+            manager, or it is a torch tensor that is not dense or not in CPU memory.
         OutOfMemory, ManagerError: as `share_memory_`.
     """
     is_torch = not isinstance(tensor, Tensor)
@@ -69,13 +70,13 @@ def pack_handle(tensor: Any) -> bytes:
 def open_handle(data: bytes) -> Any:
     """Return the tensor of a handle, of shmtensor or torch: over the same memory in the same group, else a copy.
 
-    Blocks while it is fetched. It can be opened as often as you like.
+    Blocks while it is fetched. A handle can be opened several times.
 
     Args:
-        data: what `pack_handle` returned in another process, from one who may run code here.
+        data: the result of `pack_handle` in another process; it must come from a trusted sender, since it can run code.
 
     Raises:
-        StaleHandle, SegmentLost: nobody keeps it any more.
+        StaleHandle, SegmentLost: its memory has been freed.
         NotSupported: it is on another machine, and there are no keys (docs/cluster.md).
         OutOfMemory, ManagerError: as `shmtensor.empty(..., shared=True)`.
         InvalidArgument: not the bytes of a handle.
@@ -92,7 +93,7 @@ def open_handle(data: bytes) -> Any:
     except (TypeError, ValueError, LookupError, AttributeError, MessageDamaged) as problem:
         raise InvalidArgument(
             f"{type_name(data)} {data!r:.60} is not the bytes of a handle: {problem}; "
-            "pass what the sender's handle() returned"
+            "pass the result of the sender's pack_handle()"
         ) from None
     if group == own_group():
         return place.open()

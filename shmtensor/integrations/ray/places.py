@@ -1,7 +1,7 @@
-"""Where tensors are in shared memory: described so that another process finds them, without holding anything.
+"""Places of tensors in shared memory: descriptions with which another process opens them, without a hold.
 
-Whoever describes a tensor must keep its block until the others have opened it. A block that is opened too late is a
-`StaleHandle`, never other memory, because a block has a generation.
+The process that describes a tensor must keep its block until the others have opened it. A block that is opened too late
+raises `StaleHandle`; it is never taken for other memory, because a block has a generation.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ...storage import Storage
 from ...storage.regions import RECEIVED, address_of, region_address, shared_block
 
 NEEDS_COPY: Final = (
-    "a handle is of memory that shmtensor's default manager shares, and this tensor is shared by other means, such as "
-    "a mapped file, torch's own share_memory_() or another manager; pass a handle of its clone(), and keep that"
+    "a handle needs memory that shmtensor's default manager shares, and this tensor is shared by other means, such as "
+    "a mapped file, torch's own share_memory_() or another manager; pass a handle of its clone(), and keep the clone"
 )
 
 
 class Group(NamedTuple):
-    """What processes have in common that can open each other's memory: the group of a manager, on one machine."""
+    """The group of a manager, on one machine. Processes of one group can open each other's memory."""
 
     boot: str
     number: int
@@ -41,7 +41,7 @@ def own_group() -> Group:
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in shared memory: numbers of its block, and where it is in that."""
+    """A tensor in shared memory: the numbers of its block, and its position in the block."""
 
     block: tuple[int, int, int] | None
     """Segment, index and generation; None: a tensor without elements, which has no memory."""
@@ -58,7 +58,7 @@ class Place:
         """Return the block. Blocks if its segment has to be requested from the manager.
 
         Raises:
-            StaleHandle: it has been freed, since the process that described it has ended or has let it go.
+            StaleHandle: it has been freed, because the process that described it has ended or released it.
             UnknownHandle, SegmentLost, ManagerError, OutOfMemory: see `shmtensor.errors`.
         """
         assert self.block is not None
@@ -74,22 +74,22 @@ class Place:
         return Tensor._rebuild(storage, self.offset, self.size, self.stride, self.requires_grad)
 
     def fetched(self, fetch: Callable[[Place], Tensor]) -> Tensor:
-        """Return a copy of the tensor, whose elements `fetch` gets. Blocks and raises as that does."""
+        """Return a copy of the tensor, whose elements `fetch` returns. Blocks and raises as `fetch`."""
         if self.block is None:
             return self.open()
         return fetch(self).requires_grad_(self.requires_grad)
 
     def parts(self) -> tuple[Any, ...]:
-        """Return what `Place` takes."""
+        """Return the arguments of `Place`."""
         return tuple(vars(self).values())
 
     def document(self) -> dict[str, Any]:
-        """Return it as values of JSON."""
+        """Return it as JSON values."""
         return asdict(self)
 
     @classmethod
     def of_document(cls, document: Any) -> Self:
-        """Return what `document` gave, from another process. Raises InvalidArgument: it is something else."""
+        """Return the place of a `document` from another process. Raises InvalidArgument: it is not one."""
         try:
             kind, offset = int(document["kind"]), int(document["offset"])
             size, stride = (tuple(int(n) for n in document[name]) for name in ("size", "stride"))
@@ -106,18 +106,18 @@ class Place:
 
 
 def place_of(tensor: Tensor, may_copy: bool = True) -> tuple[Place, Block | None]:
-    """Return where a tensor is, and the block that the caller must keep.
+    """Return the place of a tensor, and the block that the caller must keep.
 
-    Private memory is moved into shared memory first, as `share_memory_()` does. Of memory that is shared without the
-    default manager (mapped files, another group) a copy is described. The result of a recorded operation is described
-    as a leaf. Blocks as `share_memory_`.
+    Private memory is moved into shared memory first, as `share_memory_()` does. For memory that is shared without the
+    default manager (mapped files, another group) the place is that of a copy. The result of a recorded operation is
+    described as a leaf. Blocks as `share_memory_`.
 
     Args:
-        tensor: it may be on any storage.
-        may_copy: whether a copy may be described, which only the returned block keeps.
+        tensor: a tensor on any storage.
+        may_copy: whether the place may be that of a copy, which only the returned block keeps.
 
     Raises:
-        InvalidArgument: it would be a copy, and `may_copy` is False.
+        InvalidArgument: a copy would be needed, and `may_copy` is False.
         OutOfMemory, ManagerError: as `share_memory_`.
     """
     dtype, size, grad = tensor.dtype.name, tuple(tensor.shape), bool(tensor.requires_grad)
@@ -142,9 +142,9 @@ def _in_block(tensor: Tensor) -> tuple[Block, int, int] | None:
     if block is None or not is_of_default(block):
         return None
     offset, rest = divmod(address_of(tensor._live()) - region_address(storage._region), tensor.itemsize)
-    return None if rest else (block, kind, offset)  # it may begin at any byte, but not where it is opened
+    return None if rest else (block, kind, offset)  # it may begin at any byte here, but not in the receiver
 
 
 def is_of_default(block: Block) -> bool:
-    """Whether a block belongs to the group that this process describes. Does not block."""
+    """Whether a block belongs to the group of the default manager. Does not block."""
     return manager_of(block) is client.default()

@@ -22,14 +22,13 @@ _registered = False
 
 
 def register() -> bool:
-    """Register shmtensor with Ray in this process, and so with the actors that it creates from then on.
+    """Register shmtensor with Ray in this process, and thus with the actors that it creates later.
 
-    Call it where classes of actors are defined, before the decorator that names a transport; called again, it changes
-    nothing. Ray then has the tensor transport "shmtensor", and "shmtensor_torch" where torch is installed. Does not
-    block.
+    Call it before the definitions of actor classes whose decorators name a transport; further calls change nothing. Ray
+    then has the tensor transport "shmtensor", and "shmtensor_torch" if torch is installed. Does not block.
 
-    A version of Ray without tensor transports gets a serializer instead, which has to be registered in each process
-    that sends tensors: they go by value through Ray's object store, without their storage's other elements.
+    A version of Ray without tensor transports gets a serializer instead, which must be registered in each process that
+    sends tensors: they are sent by value through Ray's object store, without the other elements of their storage.
 
     Returns:
         Whether Ray has tensor transports.
@@ -50,15 +49,15 @@ def register() -> bool:
 
 
 def _register(name: str, transport: type, data_type: type) -> None:
-    # In an actor, a thread of Ray registers what the process that created it had registered, at any moment.
+    # In an actor, a thread of Ray may register the transports of its creator at any time.
     with suppress(ValueError):
         register_tensor_transport(name, ["cpu"], transport, data_type)
 
 
 def register_by_value() -> None:
-    """Register a serializer with Ray by which tensors go by value. Does not block.
+    """Register a serializer with Ray that sends tensors by value. Does not block.
 
-    The receiver's tensor lies in Ray's object store, without a copy, and cannot be written.
+    The receiver's tensor is in Ray's object store, without a copy, and is read-only.
     """
     ray.util.register_serializer(Tensor, serializer=_dump, deserializer=_load)
 

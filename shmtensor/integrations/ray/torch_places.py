@@ -1,4 +1,4 @@
-"""Where torch tensors are in shared memory, as `places` has it for ours: by their bits, so that every dtype goes."""
+"""Places of torch tensors in shared memory, as `places` for ours: as bits, so that every dtype is supported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import places
 from .places import Place
 
 _BITS: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
-"""Type of ours with as many bytes, whose elements are copied bit by bit."""
+"""Our type with the same number of bytes, used to copy elements bit by bit."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TorchPlace:
     requires_grad: bool
 
     def parts(self) -> tuple[Any, ...]:
-        """Return what `of_parts` takes."""
+        """Return the argument of `of_parts`."""
         return *self.bits.parts(), str(self.dtype).removeprefix("torch."), self.conj, self.neg, self.requires_grad
 
     @classmethod
@@ -52,7 +52,7 @@ class TorchPlace:
         )
 
     def fetched(self, get: Callable[[Place], Tensor]) -> Any:
-        """Return the tensor whose bits `get` gives."""
+        """Return the tensor whose bits `get` returns."""
         if self.bits.block is None:
             return self.open()
         return self._finished(conversions.to_torch(get(self.bits)).view(self.dtype))
@@ -64,18 +64,18 @@ class TorchPlace:
 
 
 def place_of(tensor: Any, may_copy: bool = True) -> tuple[TorchPlace, Block | None]:
-    """Return where a torch tensor is, and the block that the caller must keep.
+    """Return the place of a torch tensor, and the block that the caller must keep.
 
-    Its storage is moved into shared memory first, as `share_tensor_` does; of what torch has shared by itself, a copy
-    is described. The result of a recorded operation is described as a leaf.
+    Its storage is moved into shared memory first, as `share_tensor_` does; for memory that torch has shared, the place
+    is that of a copy. The result of a recorded operation is described as a leaf.
 
     Args:
-        tensor: a dense one in the processor's memory.
-        may_copy: whether a copy may be described, which only the returned block keeps.
+        tensor: a dense tensor in CPU memory.
+        may_copy: whether the place may be that of a copy, which only the returned block keeps.
 
     Raises:
-        InvalidArgument: a sparse or nested tensor, a subclass, or one on a device; it would be a copy, and `may_copy`
-            is False.
+        InvalidArgument: a sparse or nested tensor, a subclass, or one on a device; or a copy would be needed, and
+            `may_copy` is False.
         OutOfMemory, ManagerError: as `share_tensor_`.
     """
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
@@ -83,7 +83,7 @@ def place_of(tensor: Any, may_copy: bool = True) -> tuple[TorchPlace, Block | No
             f"a {type_name(tensor)} of layout {tensor.layout} is not a dense torch.Tensor; convert it with to_dense()"
         )
     if tensor.device.type != "cpu":
-        raise InvalidArgument(f"a tensor on device {tensor.device} is not in the processor's memory; return its cpu()")
+        raise InvalidArgument(f"a tensor on device {tensor.device} is not in CPU memory; return its cpu()")
     width = tensor.element_size()
     flags = tensor.dtype, tensor.is_conj(), tensor.is_neg(), bool(tensor.requires_grad)
     size = tuple(tensor.shape)
@@ -104,7 +104,7 @@ def place_of(tensor: Any, may_copy: bool = True) -> tuple[TorchPlace, Block | No
 
 
 def _plain(tensor: Any, conj: bool, neg: bool) -> Any:
-    """Return a view without the bits that say that elements are conjugated or negated when they are read."""
+    """Return a view without the conjugate and negative bits."""
     tensor = torch._neg_view(tensor) if neg else tensor
     return tensor.conj() if conj else tensor
 

@@ -1,8 +1,8 @@
 """Tensor transports of Ray (`ray.experimental.register_tensor_transport`) by which actors pass tensors as handles.
 
-The source keeps the blocks of an object's tensors under its object id, until Ray says that nobody refers to it any
-more. Its metadata describes where they are, and holds nothing, so that nothing is left where a message is lost. The
-receiver opens the blocks, and holds them by itself from then on, or it fetches copies if it is in another group.
+The source keeps the blocks of an object's tensors under its object id, until Ray reports that there are no references
+to it. The object's metadata describes their places without holds, so a lost message leaves nothing behind. The receiver
+opens the blocks, and then has its own holds; in another group it fetches copies.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..._native import Block
 from .fetching import Address, Connection, own_address
 from .places import Group, own_group, place_of
 
-# Ray 2.60 makes the manager of its transfers at first use, without a lock: the thread that receives and the one that
-# waits may make one each, and the tensors are lost. An actor imports this module before either thread needs it.
+# Ray 2.60 creates the manager of its transfers at first use, without a lock: the thread that receives and the one that
+# waits may create one each, and the tensors are lost. An actor imports this module before either thread needs it.
 with suppress(AttributeError):
     _ = ray._private.worker.global_worker.rdt_manager
 
 
 @dataclass
 class Metadata(TensorTransportMetadata):  # type: ignore[misc]
-    """Where the tensors of an object are."""
+    """The places of an object's tensors."""
 
     group: Group | None = None
     address: Address | None = None
@@ -45,10 +45,11 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._held: dict[str, list[Block | None]] = {}  # by object id
-        self._fetches: dict[str, Connection] = {}  # that are under way
+        self._fetches: dict[str, Connection] = {}  # in progress
         self._changing = threading.Lock()
 
-    # ------------------------------------------------------------------------------------------- what Ray wants to know
+    # ----------------------------------------------------------------------------------------------- capabilities for
+    # Ray
 
     def tensor_transport_backend(self) -> str:
         """Return the name of the transport."""
@@ -56,7 +57,7 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
 
     @staticmethod
     def is_one_sided() -> bool:
-        """Return True: the receiver alone acts."""
+        """Return True: only the receiver acts."""
         return True
 
     @staticmethod
@@ -71,16 +72,16 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
     def get_communicator_metadata(
         self, src_actor: Any, dst_actor: Any, backend: str | None = None
     ) -> CommunicatorMetadata:
-        """Return nothing of interest: metadata of the object has all that a receiver needs."""
+        """Return empty metadata: that of the object has everything that a receiver needs."""
         return CommunicatorMetadata()
 
     # --------------------------------------------------------------------------------------------------- in the source
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Metadata:
-        """Keep the memory of an object's tensors, and describe where it is. Private memory is moved first.
+        """Keep the memory of an object's tensors, and return their places. Private memory is moved first.
 
         Raises:
-            InvalidArgument: a tensor that has no memory of its own on the processor.
+            InvalidArgument: a tensor without CPU memory of its own.
             OutOfMemory, ManagerError: as `share_memory_`.
         """
         found = [self._place_of(tensor) for tensor in rdt_object]
@@ -95,7 +96,7 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
         )
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: Metadata, tensors: list[Any]) -> None:
-        """Let an object's memory go. Receivers that have opened it keep it."""
+        """Release an object's memory. Receivers that have opened it keep it."""
         with self._changing:
             self._held.pop(obj_id, None)
 
@@ -114,7 +115,7 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
     ) -> list[Any]:
         """Return an object's tensors: over the same memory in the same group, else copies in shared memory.
 
-        Blocks while they are fetched. With `target_buffers`, they are copied into these.
+        Blocks while they are fetched. With `target_buffers`, they are copied into those.
 
         Raises:
             StaleHandle, SegmentLost: the source has ended.
@@ -142,7 +143,7 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
                     self._fetches.pop(obj_id, None)
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
-        """Let the fetch of an object fail, if one is under way. Does not block."""
+        """Make the fetch of an object fail, if one is in progress. Does not block."""
         with self._changing:
             connection = self._fetches.get(obj_id)
             if connection is not None:
@@ -154,7 +155,7 @@ class TensorTransport(TensorTransportManager):  # type: ignore[misc]
 
 
 class TorchTransport(TensorTransport):
-    """Transport of `torch.Tensor`, of dense ones in the processor's memory."""
+    """Transport of `torch.Tensor`: dense tensors in CPU memory."""
 
     NAME = "SHMTENSOR_TORCH"
 

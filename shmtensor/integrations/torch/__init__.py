@@ -4,11 +4,11 @@
 modules as handles in our memory. `share_module`, `share_optimizer` and `share_tensor_` move what exists. With
 `context`, the workers of torch's DataLoader collate into our memory.
 
-The module is loaded by the first message, DLPack export or import of a process that has imported torch. It changes
-four methods of `torch.UntypedStorage` and torch's registered reducer of it, for storages in our memory only:
-`is_shared()` is True, `share_memory_()` leaves them where they are, and torch's queues send them as handles.
-`torch.Tensor.__dlpack__` notes which storages other libraries have seen, so that their arrays stay valid when the
-storage is moved.
+The module is imported by the first message, DLPack export or import of a process that has imported torch. It changes
+four methods of `torch.UntypedStorage` and torch's registered reducer of it, only for storages in our memory:
+`is_shared()` is True, `share_memory_()` does not move them, and torch's queues send them as handles.
+`torch.Tensor.__dlpack__` records which storages were exported to other libraries, so that their arrays stay valid when
+the storage is moved.
 """
 
 from __future__ import annotations

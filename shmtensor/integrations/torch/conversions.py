@@ -1,4 +1,4 @@
-"""A tensor of ours as one of torch and the other way round, over the same memory."""
+"""Conversion between our tensors and torch's, over the same memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from . import memory
 def to_torch(tensor: Tensor) -> torch.Tensor:
     """Return a torch tensor over the memory of a tensor, without a copy: `tensor.torch()`.
 
-    Those of shared memory are on one torch storage, so that torch knows them as views of each other.
+    Tensors over the same shared memory have one torch storage, so that torch treats them as views of each other.
 
     Raises:
-        BufferError: strides that go backwards, a dtype that torch has not.
+        BufferError: negative strides, or a dtype that torch lacks.
     """
     if tensor.is_cuda:
         return memory.on_device(tensor.detach())
@@ -38,8 +38,8 @@ def from_torch(tensor: Any) -> Tensor:
     Gradients are not recorded through it. It is shared if the memory is ours, else private.
 
     Raises:
-        DTypeError: not a torch tensor, or of a type that tensors have not.
-        BufferError: a tensor on a device, sparse or conjugated.
+        DTypeError: not a torch tensor, or of a type that our tensors lack.
+        BufferError: a tensor on a device, or a sparse or conjugated one.
     """
     if not isinstance(tensor, torch.Tensor):
         raise DTypeError(f"from_torch takes a torch.Tensor, not a {type_name(tensor)}")

@@ -43,7 +43,7 @@ def _collate_into_our_memory() -> None:
 
 
 def begin_worker(number: int, workers: int, seed: int, dataset: Any) -> None:
-    """Let `torch.utils.data.get_worker_info()` and torch's default collate work in a worker of our loader."""
+    """Make `torch.utils.data.get_worker_info()` and torch's default collate work in a worker of our loader."""
     worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=seed, dataset=dataset)
     _collate_into_our_memory()
 
@@ -96,14 +96,14 @@ _CONTEXTS: Final[dict[str, Any]] = {
 def context(method: str | None = None) -> Any:
     """Return the context for `torch.utils.data.DataLoader(..., multiprocessing_context=context("fork"))`.
 
-    Its workers collate into our shared memory, by torch's default collate: no `collate_fn=` is needed. What a
-    `collate_fn` of the program returns is moved there when it is sent.
+    Its workers collate into our shared memory with torch's default collate, so no `collate_fn=` is needed. The result
+    of the program's own `collate_fn` is moved there when it is sent.
 
     Args:
         method: "fork", "spawn" or "forkserver"; None: the default start method.
 
     Raises:
-        InvalidArgument: another start method.
+        InvalidArgument: an unknown start method.
     """
     method = mp.get_start_method() if method is None else method
     if method not in _CONTEXTS:

@@ -1,7 +1,7 @@
-"""torch storages over our shared memory: finding them, making them, and moving others there.
+"""torch storages over our shared memory: find them, create them, and move others there.
 
-Those on a GPU are ours where torch got their memory from a tensor of ours. Its streams and ours wait for each other as
-DLPack says, so a message says how far CuPy's current stream has to be, as for our own tensors.
+A storage on a GPU is in our memory if torch got it from one of our tensors. Its streams and ours wait for each other as
+DLPack specifies, so a message has a point of CuPy's current stream, as for our own tensors.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ...storage import Storage
 from ...storage.regions import shared_block
 
 _SWAP: Final = "_swap_data_ptr_"
-"""The method by which all tensors on a storage follow it to other memory. Private, and not in every torch."""
+"""The method that moves all tensors on a storage to other memory. Private, and not in every version of torch."""
 _FOUND: Final = "_shmtensor_place"
-"""The attribute of a storage with its address and place (None: not ours), once looked for. torch keeps it with that."""
+"""The attribute of a storage that caches its address and place (None: not ours)."""
 _LENT: Final = "_shmtensor_lent"
-"""The attribute of a storage whose memory another library got by DLPack."""
+"""The attribute of a storage that was exported to another library by DLPack."""
 _LEFT: Final = "_shmtensor_left"
-"""The attribute of a storage that was moved with the one over the memory that it left, if arrays may be on that."""
+"""The attribute of a moved storage with the storage over its old memory, if other libraries' arrays may use that."""
 _DEFAULT_STREAM: Final = 1
 """CUDA's default stream, as the array API numbers it."""
 _users: Final = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class Place(NamedTuple):
-    """Where the memory of a torch storage is in ours."""
+    """The place of a torch storage in our memory."""
 
     storage: Storage
     """The bytes of the block."""
@@ -48,15 +48,15 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        """What names the memory while somebody has it."""
+        """The key of the memory, valid while it is in use."""
         region = self.storage._region
         block, kind = shared_block(region)
         return id(region if block is None else block), kind, self.first, self.nbytes
 
 
 _known: Final = SharedCache()
-"""The torch storage over each place, so that what arrives again is the same storage. A key holds an id: the storage
-keeps the block, so a reference that has not expired is to that block."""
+"""The torch storage over each place, so that memory that arrives again gets the same storage. A key contains an id; the
+storage keeps the block alive, so a live reference belongs to that block."""
 
 _moving: Final = threading.RLock()
 os.register_at_fork(before=_moving.acquire, after_in_parent=_moving.release, after_in_child=_moving.release)
@@ -68,14 +68,14 @@ def bytes_of(storage: Any) -> Any:
 
 
 def place_of(storage: Any) -> Place | None:
-    """Return where in our shared memory an untyped torch storage is; None: elsewhere. Does not block."""
+    """Return the place of an untyped torch storage in our shared memory; None: it is elsewhere. Does not block."""
     if not storage.nbytes():
         return None
     if storage.device.type != "cpu":
         return place_on_device(storage) if storage.device.type == "cuda" else None
     address = storage.data_ptr()
     found: tuple[int, Place | None] | None = vars(storage).get(_FOUND)
-    if found is not None and found[0] == address:  # else it was swapped or set to other memory
+    if found is not None and found[0] == address:  # otherwise it was swapped or set to other memory
         return found[1]
     ours = from_dlpack(to_dlpack(bytes_of(storage)))
     place = Place(ours.storage(), ours.storage_offset(), storage.nbytes()) if ours.is_shared() else None
@@ -84,9 +84,9 @@ def place_of(storage: Any) -> Place | None:
 
 
 def place_on_device(storage: Any) -> Place | None:
-    """Return where in our memory of a GPU an untyped torch storage is; None: elsewhere. Does not block.
+    """Return the place of an untyped torch storage in our memory of a GPU; None: it is elsewhere. Does not block.
 
-    CuPy's current stream waits for what torch's has been given so far.
+    CuPy's current stream waits for the work submitted to torch's so far.
     """
     if _native.device_block_at(storage.data_ptr(), storage.nbytes()) is None:
         return None
@@ -106,12 +106,12 @@ def on_device(tensor: Tensor) -> Any:
 
 
 def whole_of(block: Block, kind: int) -> Place:
-    """Return the place of all bytes of a block, with that view of it. Does not block."""
+    """Return the place of all bytes of a block, with that kind of view. Does not block."""
     return Place(Storage._from_block(block, np.dtype(np.uint8), block.nbytes, kind), 0, block.nbytes)
 
 
 def remember(place: Place, storage: Any) -> None:
-    """Have `storage_at` give this storage for that place, as long as it lives."""
+    """Make `storage_at` return this storage for that place, as long as it lives."""
     _known[place.key] = StorageWeakRef(storage)
 
 
@@ -119,7 +119,7 @@ def storage_at(place: Place) -> Any:
     """Return the torch storage over a place: the existing one, else a new one that keeps the block.
 
     Raises:
-        BufferError: read-only memory, and a torch whose DLPack has no mark for it.
+        BufferError: the memory is read-only, and this torch's DLPack has no flag for that.
     """
     with _moving:
         known = _known.get(place.key)
@@ -152,20 +152,20 @@ def _fresh(nbytes: int) -> tuple[Any, Place]:
 
 
 def copy(target: Any, source: Any) -> None:
-    """Copy all bytes from one storage to another of that size, in this thread. From then on neither can be resized."""
+    """Copy all bytes from one storage to another of that size, in this thread. Afterwards neither can be resized."""
     np.copyto(bytes_of(target).numpy(), bytes_of(source).numpy())
 
 
 def lend(storage: Any) -> None:
-    """Note that another library got the memory of a storage by DLPack: it does not see when the storage moves."""
+    """Record that another library got the memory of a storage by DLPack, and is not notified when the storage moves."""
     setattr(storage, _LENT, True)
 
 
 def is_lent(storage: Any) -> bool:
-    """Whether an array of another library may be on the memory of a storage. Does not block.
+    """Whether another library's array may use the memory of a storage. Does not block.
 
-    A storage of which NumPy has seen the memory cannot be resized from then on; an array of it has a tensor on the
-    storage, besides that of the caller and the storage object.
+    A storage whose memory was exported to NumPy cannot be resized afterwards; an array over it has a tensor on the
+    storage, in addition to that of the caller and the storage object.
     """
     if hasattr(storage, _LENT):
         return True
@@ -173,7 +173,7 @@ def is_lent(storage: Any) -> bool:
 
 
 def keep(storage: Any, left: Any) -> None:
-    """Keep the memory that a storage has left as long as that storage: those who look at it keep a tensor on it."""
+    """Keep the old memory of a moved storage as long as the storage, because other libraries' arrays may use it."""
     setattr(storage, _LEFT, left)
 
 
@@ -183,10 +183,10 @@ def can_move() -> bool:
 
 
 def move(storage: Any) -> Place:
-    """Move an untyped storage into our shared memory, with all tensors on it. Returns where it is.
+    """Move an untyped storage into our shared memory, with all tensors on it. Returns its place.
 
     A write by another thread meanwhile may be lost, as with torch's `share_memory_()`. Arrays of other libraries over
-    the memory that it leaves stay valid: that memory is then kept as long as the storage.
+    the old memory stay valid: that memory is then kept as long as the storage.
 
     Raises:
         InvalidArgument: a storage without elements or on a device; one that torch has shared already.
@@ -195,13 +195,13 @@ def move(storage: Any) -> Place:
     if storage.device.type != "cpu" or not storage.nbytes():
         raise InvalidArgument(
             f"a torch storage of {storage.nbytes()} bytes on device {storage.device} cannot be moved into shared "
-            "memory; it takes memory of the processor"
+            "memory, which is CPU memory"
         )
     place = place_of(storage)
     if place is None:
         ours, ours_place = _fresh(storage.nbytes())
         with _moving:
-            place = place_of(storage)  # another thread may have been quicker
+            place = place_of(storage)  # another thread may have moved it
             if place is None:
                 require_private(storage)
                 lent = is_lent(storage)

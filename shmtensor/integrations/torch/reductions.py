@@ -1,6 +1,6 @@
 """Torch storages in messages and arguments: as handles of our shared memory.
 
-Everything else keeps torch's reducers, but for what these forget: whether a tensor is conjugated or negated when read.
+Everything else keeps torch's reducers, plus two flags that these omit: lazy conjugation and negation of a tensor.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .storages import is_torch_shared
 
 
 def reduce_storage(storage: Any) -> ipc.Rebuild:
-    """Reduce an untyped storage: to a handle where it is in our memory, or goes through one of our channels.
+    """Reduce an untyped storage: to a handle if it is in our memory, or is sent by this package.
 
-    Private memory that goes through one of our channels is moved first, as torch moves it into its own.
+    Private memory that is sent by this package is moved first, as torch moves it into its own.
 
     Raises:
         OutOfMemory, ManagerError: no shared memory.
-        Whatever torch's reducer raises, for what is not ours: its own storages on devices; memory that it has shared.
+        Exception: as torch's reducer, for other memory: its own storages on devices, or memory that it has shared.
     """
     place = memory.place_of(storage)
     if place is not None:
@@ -50,7 +50,7 @@ def rebuild_storage(ours: Storage, first: int, nbytes: int) -> Any:
 
 
 def rebuild_theirs(rebuild: Any, arguments: Any) -> Any:
-    """Return a storage in torch's shared memory, which was sent as torch sends it.
+    """Return a storage in torch's shared memory, which was sent by torch's reducer.
 
     Raises:
         StaleHandle: the sender has ended, or the message was received before.
@@ -59,13 +59,13 @@ def rebuild_theirs(rebuild: Any, arguments: Any) -> Any:
         return rebuild(*arguments)
     except (EOFError, ConnectionError, FileNotFoundError) as problem:
         raise StaleHandle(
-            "a tensor in torch's shared memory can be received once, while its sender lives; have it in shmtensor's: "
-            f"shmtensor.integrations.torch.share_tensor_ in the place of share_memory_() ({type(problem).__name__})"
+            "a tensor in torch's shared memory can be received once, while its sender lives; use shmtensor's instead: "
+            f"shmtensor.integrations.torch.share_tensor_, not share_memory_() ({type(problem).__name__})"
         ) from problem
 
 
 def reduce_flagged(tensor: Any) -> ipc.Rebuild:
-    """Reduce a tensor as torch does, with its bits of conjugation and negation, which torch does not send."""
+    """Reduce a tensor as torch does, with its conjugate and negative bits, which torch does not send."""
     conj, neg = tensor.is_conj(), tensor.is_neg()
     if _is_plain(tensor) and not (conj or neg) and ipc.is_sending():
         place = tensor.storage_offset(), tuple(tensor.size()), tensor.stride()
@@ -80,7 +80,7 @@ def reduce_flagged(tensor: Any) -> ipc.Rebuild:
 
 
 def _is_plain(tensor: Any) -> bool:
-    """Whether a tensor is its storage, type and place in it, and nothing else that a message must tell."""
+    """Whether storage, type and position describe a tensor completely for a message."""
     is_dense = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
     return bool(is_dense and tensor.device.type == "cpu" and not tensor.requires_grad)
 
@@ -92,7 +92,7 @@ def _is_on_our_device(tensor: Any) -> bool:
 
 
 def rebuild_plain(storage: Any, dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Any:
-    """Return the tensor at a place of a storage."""
+    """Return the tensor at a position in a storage."""
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
 
 
@@ -107,14 +107,14 @@ def _flipped(tensor: Any, conj: bool, neg: bool) -> Any:
 
 
 def reduce_tensor(tensor: Any) -> ipc.Rebuild:
-    """Reduce a tensor, moved before: for a torch that cannot move a storage with all tensors on it."""
+    """Move a tensor and reduce it: for a torch that cannot move a storage with all tensors on it."""
     if ipc.is_sending() and tensor.layout is torch.strided and not tensor.is_nested and tensor.device.type == "cpu":
         reseat(tensor)
     return reduce_flagged(tensor)
 
 
 def install() -> None:
-    """Register the reducers in multiprocessing's pickler, which ours starts from."""
+    """Register the reducers in multiprocessing's pickler, on which ours is based."""
     ForkingPickler.register(torch.UntypedStorage, reduce_storage)
     ForkingPickler.register(torch.Tensor, reduce_flagged)
     if not memory.can_move():

@@ -1,4 +1,4 @@
-"""Moving torch tensors and modules into our shared memory, in place."""
+"""Functions that move torch tensors and modules into our shared memory, in place."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _COMPRESSED: Final = {
 
 
 def share_tensor_(tensor: torch.Tensor) -> torch.Tensor:
-    """Move a torch tensor into our shared memory, unless it is there. Returns the tensor.
+    """Move a torch tensor into our shared memory, unless it is there already. Returns the tensor.
 
-    Its whole storage moves, and everything on that storage follows: views, tied parameters, what an optimizer has.
-    Arrays of NumPy and other libraries that were taken before keep the old memory, which then stays as long as the
-    storage. Of sparse and nested tensors all parts move; a tensor without elements has no memory to move. (A torch
-    without `UntypedStorage._swap_data_ptr_` moves this tensor alone; views of it keep the old memory.)
+    Its whole storage moves, with all tensors on it: views, tied parameters, parameters of an optimizer. Existing arrays
+    of NumPy and other libraries keep the old memory, which then stays as long as the storage. All parts of sparse and
+    nested tensors move; a tensor without elements has no memory to move. (A torch without
+    `UntypedStorage._swap_data_ptr_` moves this tensor alone; views of it keep the old memory.)
 
     Raises:
         DTypeError: not a torch tensor.
-        InvalidArgument: a tensor on a device, or in torch's own shared memory, which others may have open; one of an
-            opaque layout (MKL-DNN); a parameter of a lazy module that has no shape yet. Nothing was moved.
+        InvalidArgument: a tensor on a device, or in torch's own shared memory, which other processes may have open; a
+            tensor of opaque layout (MKL-DNN); a parameter of a lazy module without a shape. Nothing was moved.
         OutOfMemory, ManagerError: no shared memory; nothing was changed.
     """
     if not isinstance(tensor, torch.Tensor):
@@ -46,13 +46,13 @@ def share_tensor_(tensor: torch.Tensor) -> torch.Tensor:
 def share_module(module: torch.nn.Module) -> torch.nn.Module:
     """Move all parameters and buffers of a torch module into our shared memory. Returns the module.
 
-    One block for each storage; what refers to them follows, as with `share_tensor_`: tied weights stay tied, optimizers
-    and a `state_dict` that was taken before go on with the same tensors. Gradients stay private.
+    Each storage gets one block. Tensors on it follow, as with `share_tensor_`: tied weights stay tied, and optimizers
+    and existing `state_dict`s keep the same tensors. Gradients stay private.
 
     Raises:
         DTypeError: not a torch module.
         InvalidArgument: as share_tensor_; a lazy module whose parameters have no shape yet. Nothing was moved.
-        OutOfMemory, ManagerError: as share_tensor_; what was moved before stays moved.
+        OutOfMemory, ManagerError: as share_tensor_; tensors that were moved before stay moved.
     """
     if not isinstance(module, torch.nn.Module):
         raise DTypeError(f"share_module takes a torch.nn.Module, not a {type_name(module)}")
@@ -76,7 +76,7 @@ def share_module(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in our shared memory, without gradients; of sparse, nested and empty tensors the detached tensor.
+    """Return a copy in our shared memory, without gradients; for sparse, nested and empty tensors the detached tensor.
 
     Raises:
         OutOfMemory, ManagerError: no shared memory.
@@ -99,7 +99,7 @@ def dense_parts(tensor: Any) -> Iterator[Any]:
     """The dense tensors that a tensor consists of."""
     if tensor.device.type != "cpu":
         raise InvalidArgument(
-            f"a tensor on device {tensor.device} cannot be moved into the processor's shared memory; share tensor.cpu()"
+            f"a tensor on device {tensor.device} cannot be moved into CPU shared memory; share tensor.cpu()"
         )
     if hasattr(tensor, "__tensor_flatten__"):  # subclasses that consist of other tensors
         for name in tensor.__tensor_flatten__()[0]:
@@ -132,11 +132,11 @@ def share_part(tensor: Any) -> None:
 # -- a torch that cannot move a storage -------------------------------------------------------------------------------
 
 _successors: Final[dict[int, tuple[Any, Any]]] = {}
-"""By the number of a storage that was left: (reference to it, the one in our memory), where its tensors meet again."""
+"""(Reference to an old storage, storage in our memory) by the number of the old one, to keep its tensors together."""
 
 
 def reseat(tensor: Any) -> None:
-    """Put a dense tensor alone onto a storage in our memory, unless it is on one, or on one that torch has shared."""
+    """Move a single dense tensor to a storage in our memory, unless its storage is ours already, or shared by torch."""
     old = tensor.untyped_storage()
     if not old.nbytes() or old.is_shared():
         return

@@ -1,4 +1,4 @@
-"""What torch's storages say of our memory: it is shared, stays where it is, and is not torch's to export."""
+"""Methods of torch's storages for our memory: it counts as shared, is not moved, and cannot be exported by torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def __dlpack__(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _refusing(export: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method that exports storages raise for ours, which it would move out of our memory."""
+    """Wrap a method that exports storages, so that it raises for ours, which it would move out of our memory."""
 
     @wraps(export)
     def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ def _refusing(export: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Put these methods into `torch.UntypedStorage` and `torch.Tensor`. For other storages they are torch's."""
+    """Put these methods into `torch.UntypedStorage` and `torch.Tensor`. Other storages get torch's behaviour."""
     cls: Any = torch.UntypedStorage
     cls.is_shared = is_shared
     cls.share_memory_ = share_memory_
