@@ -1,6 +1,6 @@
 """The C++ core: the group segment, segment metadata, the heap of a client, rings, locks, atomics, random numbers.
 
-NumPy is not imported before an array is needed.
+NumPy is imported only when an array is needed.
 """
 
 import mmap
@@ -26,15 +26,15 @@ LAYOUT_VERSION: int
 PROTOCOL_VERSION: int
 """Version of the messages between clients and managers (native/heap/protocol.hpp, docs/protocol.md)."""
 PAGE: int
-"""Unit of reservation, and alignment of blocks from 64 KiB on, in bytes: 4096, also where pages are larger."""
+"""Unit of reservation, and alignment of blocks of at least 64 KiB, in bytes: 4096, even if pages are larger."""
 DEVICE_ARENA_BYTES: int
-"""Payload of an arena on a device, in bytes, all of it there."""
+"""Payload of an arena on a device, in bytes, all allocated."""
 DEVICE_DEDICATED_FROM: int
-"""The same as DEDICATED_FROM on a device."""
+"""As DEDICATED_FROM, on a device."""
 TIMELINES: int
 """Entries of a group's table of timelines."""
 TIMELINES_BYTES: int
-"""Size of that table, which begins at a page."""
+"""Size of that table in bytes; it begins at a page."""
 MAX_SLOTS: int
 """Entries of a group's slot table: clients, embryos and the group itself (slot 0)."""
 MAX_SEGMENT_BYTES: int
@@ -42,20 +42,20 @@ MAX_SEGMENT_BYTES: int
 
 # kinds of a slot, and of the owner of a hold
 SLOT_FREE: int
-SLOT_GROUP: int  # slot 0: owns what is in flight through plain pickles; ends with the group
+SLOT_GROUP: int  # slot 0: owns holds in flight through plain pickles; ends with the group
 SLOT_CLIENT: int
 SLOT_EMBRYO: int  # a child that is being forked or spawned and has not sent HELLO yet
 SLOT_DEAD: int  # a process that has ended and whose holds the manager has not released yet
 
 # kinds of a segment
 SEGMENT_ARENA: int
-SEGMENT_DEDICATED: int  # of a single block
+SEGMENT_DEDICATED: int  # with a single block
 SEGMENT_RING: int
 
 # kinds of a hold
 HOLD_CLIENT: int  # a process that has the block open
 HOLD_TICKET: int  # in flight: pickled and not yet unpickled
-HOLD_NAME: int  # of a named object that is there without processes
+HOLD_NAME: int  # of a named object that exists without processes
 HOLD_MESSAGE: int  # in flight through a ring: owned by the sender until the message is published, then by the ring
 
 FIRST_RING_BYTES: int
@@ -97,14 +97,14 @@ class Descriptor:
         """Take fd over, and close it with this object. Raises OSError if it is closed."""
     @property
     def number(self) -> int:
-        """The number; -1 once closed. It may stand for another file by now (`is_ours`)."""
+        """The number; -1 once closed. It may refer to another file (`is_ours`)."""
     @property
     def is_ours(self) -> bool:
-        """Whether the number still stands for the original file."""
+        """Whether the number still refers to the original file."""
     def close(self) -> None:
         """Close it, if it is ours."""
 
-# Calls that have several things to say give tuples whose fields have names, as those of os.stat() are.
+# Functions with several results return named tuples, like os.stat().
 
 class ClaimedSlot(NamedTuple):
     slot: int
@@ -128,7 +128,7 @@ class OverQuota(NamedTuple):
     left: int  # bytes
 
 class Counters(NamedTuple):
-    """Of all managers that the group has had."""
+    """Totals of all managers that the group has had."""
 
     requests: int
     refused: int  # requests and connections
@@ -155,7 +155,7 @@ class SegmentStats(NamedTuple):
     live_blocks: int
     live_bytes: int
     reserved_bytes: int  # of the payload
-    lock_slot: int  # client that has the metadata locked just now; 0: none
+    lock_slot: int  # client that holds the lock of the metadata; 0: none
 
 class HoldFacts(NamedTuple):
     owner: int  # slot, or from FIRST_RING on a ring
@@ -179,7 +179,7 @@ class BlockFacts(NamedTuple):
     holds: list[HoldFacts]
 
 class ObservedHolder(NamedTuple):
-    """All holds of one owner and kind in a segment, as a process sees them that only watches."""
+    """All holds of one owner and kind in a segment, as seen by a process that only observes."""
 
     owner: int  # slot, or from FIRST_RING on a ring
     kind: int  # HOLD_
@@ -188,7 +188,7 @@ class ObservedHolder(NamedTuple):
     since: int  # seconds of CLOCK_MONOTONIC when the oldest was made
 
 class SegmentObservation(NamedTuple):
-    """A segment as a process sees it that only watches."""
+    """A segment as seen by a process that only observes."""
 
     segment: int
     owner: int  # slot
@@ -207,7 +207,7 @@ class HolderSum(NamedTuple):
     kind: int  # HOLD_
     blocks: int
     nbytes: int
-    unshared_nbytes: int  # of the blocks that nobody else holds
+    unshared_nbytes: int  # of the blocks without other holders
     oldest: float  # seconds
 
 class HeldBlock(NamedTuple):
@@ -227,13 +227,13 @@ class RunOfMessages(NamedTuple):
 
     number: int  # of the first message; wraps at 2**32
     messages: int
-    nbytes: int  # what they count for
+    nbytes: int  # bytes that count against bounds
     lost: bool  # the memory of the message does not exist any more
     frames: bytes
     blocks: list[Block]
 
 class RingFacts(NamedTuple):
-    """A ring as the manager sees it."""
+    """A ring as seen by the manager."""
 
     messages: int  # inside
     put_bytes: int  # ever
@@ -246,17 +246,17 @@ class RingFacts(NamedTuple):
     kind: int
     put_messages: int  # ever; wraps at 2**32
     got_messages: int
-    put_lock_slot: int  # client that puts just now; 0: none
+    put_lock_slot: int  # client that is putting at the moment; 0: none
     get_lock_slot: int
 
 class RingBounds(NamedTuple):
-    """0: nobody has set one so far."""
+    """0: no bound has been set."""
 
     maxsize: int
     maxbytes: int
 
 class RingStats(NamedTuple):
-    """A ring as a client sees it."""
+    """A ring as seen by a client."""
 
     messages: int  # inside
     peak_messages: int
@@ -266,7 +266,7 @@ class RingStats(NamedTuple):
     put_nbytes: int  # ever
     capacity_nbytes: int
     unfinished: int
-    put_lock_pid: int  # process that puts just now; 0: none
+    put_lock_pid: int  # process that is putting at the moment; 0: none
     get_lock_pid: int
 
 class ReaderFacts(NamedTuple):
@@ -296,7 +296,7 @@ class TimelineFacts(NamedTuple):
     """A timeline (native/base/layout.hpp)."""
 
     completed: int  # the last point that its stream has reached
-    issued: int  # the last one given out
+    issued: int  # the last point assigned
     slot: int  # its owner; 0: it is free
     generation: int  # of that slot
     lost_from: int  # points after this one
@@ -304,7 +304,7 @@ class TimelineFacts(NamedTuple):
 
 class AvailableMemory(NamedTuple):
     nbytes: int
-    limit: str  # what sets the bound
+    limit: str  # name of the limit that determines it
 
 class Cgroup(NamedTuple):
     path: str
@@ -349,18 +349,18 @@ class Group:
     def leave(self) -> None: ...
     @property
     def next_segment(self) -> int:
-        """The smallest segment number that was never given out."""
+        """The smallest segment number that was never assigned."""
     def take_segment_number(self) -> int: ...
     @property
     def next_ring(self) -> int:
-        """The smallest ring number that was never given out."""
+        """The smallest ring number that was never assigned."""
     def take_ring_number(self) -> int: ...
     def claim(self, kind: int, pid: int, start_time: int, parent: int = 0) -> ClaimedSlot:
         """Set a FREE slot to `kind`. Raises LookupError: the table is full."""
     def name(self, slot: int, pid: int, start_time: int) -> None:
         """Record the process of a slot (0: unknown)."""
     def move(self, slot: int, expected: int, kind: int, pid: int = 0) -> bool:
-        """Change a slot's state by one compare-and-swap of its word; `pid` is a client's as the manager sees it.
+        """Change a slot's state by one compare-and-swap of its word; `pid`: that of a client, as seen by the manager.
 
         False: the word is not `expected` any more.
         """
@@ -369,7 +369,7 @@ class Group:
     def word(self, slot: int) -> int:
         """A slot's word: generation, state and parent. Raises IndexError."""
     def slot(self, index: int) -> SlotFacts:
-        """Return what the slot table has of a slot. Raises IndexError."""
+        """Return a slot's entry in the slot table. Raises IndexError."""
     def occupied(self) -> list[int]:
         """Return the indices of all slots that are not FREE, ascending."""
     def set_quotas(self, all: int, each: int) -> None:
@@ -379,13 +379,13 @@ class Group:
     def charged(self) -> int:
         """Return the bytes charged to the total quota."""
     def end_timelines(self, slot: int, generation: int) -> None:
-        """End the timelines of a client that has ended (manager only): what they had not reached is lost."""
+        """End the timelines of a client that has ended (manager only): points that they had not reached are lost."""
     def reserved(self, slot: int) -> int:
         """Return the bytes charged to a slot; slot 0: rings and orphans. Raises IndexError."""
     def charge(self, nbytes: int) -> OverQuota | None:
         """Charge slot 0 with bytes before they are reserved.
 
-        Returns the limit that this would exceed, if refused; then every client is asked to free its caches.
+        If refused, returns the limit that would be exceeded, and every client is asked to free its caches.
         """
     def account(self, known: int, found: int) -> None:
         """Set the bytes charged to slot 0 to `found`, if they are still `known` (manager only)."""
@@ -396,18 +396,18 @@ class Group:
     def count_reaped(self) -> None:
         """Count a client that ended."""
     def counters(self) -> Counters:
-        """Return the counters. None of them ever goes down."""
+        """Return the counters. They never decrease."""
 
 def observe_segment(fd: int) -> SegmentObservation:
-    """Read the metadata of a segment without its lock, by a descriptor that need only be readable.
+    """Read the metadata of a segment without its lock, through a descriptor that may be read-only.
 
-    The result may be torn: a block that is allocated or released meanwhile may be missing, or have its previous holder.
-    Raises ValueError: it is not segment metadata of this layout version. Raises OSError.
+    The result may be inconsistent: a block that is allocated or released meanwhile may be missing, or have its previous
+    holder. Raises ValueError: it is not segment metadata of this layout version. Raises OSError.
     """
 
 @final
 class SegmentMetadata:
-    """The metadata of one segment, as the manager uses it. Checks every value it reads; never waits for a lock."""
+    """The metadata of one segment, for the manager. Checks every value it reads; never waits for a lock."""
     @staticmethod
     def create(
         name: str,
@@ -424,7 +424,7 @@ class SegmentMetadata:
         """
     @staticmethod
     def found(fd: int) -> SegmentMetadata:
-        """Map the metadata behind fd, which another manager made. Takes fd over unless it raises.
+        """Map the metadata behind fd, which another manager created. Takes fd over unless it raises.
 
         Raises ValueError: it is not segment metadata of this layout version. Raises OSError.
         """
@@ -450,7 +450,7 @@ class SegmentMetadata:
         """Whether messages hold, or have held, blocks of this segment."""
     @property
     def is_kept(self) -> bool:
-        """Whether a name holds one of its blocks, which is there without processes. Looks at each hold."""
+        """Whether a name holds one of its blocks, which then exists without processes. Reads each hold."""
     def has_ended(self, group: Group) -> bool:
         """Whether `end_unreached` has ended the ring in this segment."""
     def retire(self) -> None:
@@ -464,22 +464,22 @@ class SegmentMetadata:
     def blocks(self, limit: int = ...) -> list[BlockFacts]:
         """Return every live block. Raises LockBusy, also if there are more than `limit` holds."""
     def count_holds(self) -> HoldKinds:
-        """Return how many holds there are, a racy snapshot. Takes no lock."""
+        """Return the numbers of holds, a racy snapshot. Takes no lock."""
 
     def holders(self, limit: int, rows: int) -> Holders:
-        """Return who holds blocks, how many and how large, and the oldest holds of each.
+        """Return the holders of blocks, the numbers and sizes of these blocks, and the oldest holds of each holder.
 
         About 10 ns for each hold. Raises LockBusy, also if there are more than `limit` holds.
 
         Args:
-            limit: number of holds.
-            rows: at most so many holds of clients and messages, divided among their owners, and as many tickets.
+            limit: maximum number of holds in the segment.
+            rows: maximum number of returned holds of clients and messages, divided among their owners, and of tickets.
         """
     def close(self) -> None:
         """Unmap and close; every later call raises ValueError."""
 
 def sample_blocks(every: int, note: Callable[[int, int, int, int], object] | None) -> None:
-    """Call note(group id, segment, index, generation) after every n-th block that this process makes; 0 ends that.
+    """Call note(group id, segment, index, generation) after every `every`-th block that this process makes; 0: stop.
 
     An exception of `note` fails the allocation.
     """
@@ -487,14 +487,14 @@ def sample_blocks(every: int, note: Callable[[int, int, int, int], object] | Non
 def end_unreached(group: Group, rings: list[tuple[RingMemory, SegmentMetadata]]) -> int:
     """End the rings that are held only by messages in one another. Returns their number.
 
-    They cannot be opened any more, and the caller must release their holds. All rings that are lent must be given.
-    Does not wait: locked rings are left for the next call, and so are all rings as long as one that ended before is
-    among them.
+    They cannot be opened any more, and the caller must release their holds. `rings` must contain all rings that are
+    lent. Does not wait: locked rings are left for the next call, and so are all rings while `rings` contains one that
+    has ended before.
     """
 
 @final
 class RingMemory:
-    """A ring (native/base/layout.hpp) as the manager uses it. Checks every value it reads; never waits for a lock."""
+    """A ring (native/base/layout.hpp), for the manager. Checks every value it reads; never waits for a lock."""
     def __init__(self, fd: int) -> None:
         """Map the ring behind fd, which must stay open. Raises ValueError: it is not a ring. Raises OSError."""
     @staticmethod
@@ -507,7 +507,7 @@ class RingMemory:
     def stats(self) -> RingFacts:
         """Return statistics, a racy snapshot."""
     def store_facts(self) -> StoreFacts:
-        """Return those of a ring of the kind STORE, a racy snapshot; of others the numbers mean nothing."""
+        """Return statistics of a ring of kind STORE, a racy snapshot; for other kinds they are meaningless."""
     @property
     def event(self) -> int:
         """Inode of the pipe that is the ring's event; 0: none."""
@@ -518,7 +518,7 @@ class RingMemory:
     def segments_to_undo(self, slot: int) -> list[int]:
         """The segments of this slot's unfinished transfers, whose metadata `undo_transfers` needs."""
     def undo_transfers(self, slot: int, metadata: dict[int, SegmentMetadata | None]) -> None:
-        """Undo the unfinished transfers of a dead slot. None stands for a segment that does not exist any more.
+        """Undo the unfinished transfers of a dead slot. None: the segment does not exist any more.
 
         Raises LockBusy: the ring is locked, or the segments to undo have changed.
         """
@@ -532,7 +532,7 @@ PICKLE_BY_VALUE: int
 
 @final
 class Ring:
-    """A ring as a client uses it: a queue of values for any number of processes.
+    """A ring, for clients: a queue of values for any number of processes.
 
     Waits release the GIL, run signal handlers, and check again every 100 ms. In methods that raise queue.Full or
     queue.Empty, `block` and `timeout` (seconds; None: no bound) are those of the standard queues.
@@ -552,15 +552,15 @@ class Ring:
     @property
     def block(self) -> Block: ...
     kind: int
-    """What the ring is. Set only before other processes can open it."""
+    """The kind of the ring. Set only before other processes can open it."""
     form: int
-    """What this object puts: 0, or a sum of COPY_TENSORS and one of REFUSE_PICKLE (what needs pickle raises DTypeError)
-    and PICKLE_BY_VALUE."""
+    """The form in which this object puts values: 0, or COPY_TENSORS plus one of REFUSE_PICKLE (values that need pickle
+    raise DTypeError) and PICKLE_BY_VALUE."""
     copied: bool
     """Whether tensors are copied when they are put with a form other than 0, by any process."""
     look: Callable[[bool], object] | None
-    """Called with False at every 64th put or get through this object, and with True every 100 ms while one waits. What
-    it raises, the put or get raises."""
+    """Called with False at every 64th put or get through this object, and with True every 100 ms while one waits. The
+    put or get raises its exceptions."""
     def put(self, value: Any, block: bool = True, timeout: float | None = None) -> bool:
         """Put a value. Raises queue.Full, MessageTooLarge, QueueDamaged, NotHeld, Refused, LockBusy, or as pickling."""
     def put_many(self, values: list[Any], block: bool = True, timeout: float | None = None) -> int:
@@ -571,11 +571,11 @@ class Ring:
         Raises queue.Empty, SegmentLost, QueueDamaged, MessageDamaged, NotHeld, or as unpickling does.
         """
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[Any]:
-        """Take at least one value, as `get`, and then those that are there, up to `max_items`."""
+        """Take at least one value, as `get`, and then further available ones, up to `max_items`."""
     def peek(self, max_bytes: int, max_messages: int) -> RunOfMessages | None:
-        """Return the oldest messages, which stay inside: a run of those without blocks, or one with blocks."""
+        """Return the oldest messages without taking them: a run of messages without blocks, or one with blocks."""
     def take(self, number: int, messages: int, commit: int) -> bool:
-        """Take the messages of a run. False: another process was faster. `commit`: the number of the last one."""
+        """Take the messages of a run. False: another process took them. `commit`: the commit number of the last one."""
     def put_frames(self, frames: bytes | memoryview, blocks: list[Block], commit: int, pickled: bool) -> int:
         """Put the messages of a run without waiting for room; returns the number put.
 
@@ -583,7 +583,7 @@ class Ring:
         as `put`.
         """
     def commit_number(self, of_puts: bool) -> int:
-        """Return that of the last message that was put, or taken, with one, once nothing is left to undo."""
+        """Return the last commit number of a put or take, once no transfer is left to undo."""
     def size(self) -> int: ...
     def is_full(self) -> bool: ...
     def task_done(self) -> bool:
@@ -593,7 +593,7 @@ class Ring:
     def await_room(self, timeout: float | None, taken: int) -> bool: ...
     def await_done(self, timeout: float | None = None) -> bool: ...
     def await_beyond(self, timeout: float | None, put: int) -> bool:
-        """Wait until another number of messages than `put` has ever been put."""
+        """Wait until the total number of messages put differs from `put`."""
     def event(self) -> int:
         """Return a descriptor, owned by the Ring, that is readable while there are messages."""
     def limits(self) -> RingBounds:
@@ -610,7 +610,7 @@ class Ring:
 def dlpack_export(array: NDArray[Any], versioned: bool, copied: bool) -> Any:
     """Return a DLPack capsule that keeps the array alive.
 
-    Raises BufferError: DLPack does not have the dtype, or the array is read-only and the capsule not versioned.
+    Raises BufferError: DLPack lacks the dtype, or the array is read-only and the capsule is not versioned.
     """
 
 def dlpack_import(object: Any, device: tuple[int, int] | None, copy: bool | None) -> NDArray[Any]:
@@ -627,18 +627,18 @@ def punch(fd: int, offset: int, nbytes: int) -> None:
     """Give the pages of a range back to the system; the file keeps its size. Raises OSError."""
 
 def map_over(buffer: mmap.mmap, fd: int, shared: bool, writable: bool) -> None:
-    """Map a file, from its start, over the whole pages of buffer. Raises OSError."""
+    """Map a file, from its start, over the complete pages of buffer. Raises OSError."""
 
 def set_threads_visible(visible: bool) -> None:
-    """Tell whether every thread that may hold a lock is visible in this process's PID namespace.
+    """Set whether every thread that may hold a lock is visible in this process's PID namespace.
 
-    If so, a lock whose word names a thread that does not exist is known to be damaged, and is taken.
+    If so, a lock whose word names a thread that does not exist counts as damaged, and is taken over.
     """
 
 def memory_available(root: str = "/") -> AvailableMemory:
-    """Return how much may be reserved: the minimum of MemAvailable and all memory cgroups.
+    """Return the bytes that may be reserved: the minimum of MemAvailable and all memory cgroups.
 
-    `root`, with a slash at its end, is the directory that contains proc and the mounts.
+    `root`, with a trailing slash, is the directory that contains proc and the mounts.
     """
 
 def memory_cgroups(root: str = "/") -> list[Cgroup]:
@@ -660,7 +660,7 @@ def atomic_load(array: NDArray[Any], index: int | tuple[int, ...], order: str, /
     """Load an int32 or int64 element.
 
     All atomic functions raise InvalidArgument, IndexOutOfRange, DTypeError or LayoutError of shmtensor.errors, and
-    TypeError for what is not an ndarray; then nothing was changed.
+    TypeError for an argument that is not an ndarray; then nothing was changed.
     """
 
 def atomic_store(array: NDArray[Any], index: int | tuple[int, ...], value: int, order: str, /) -> None: ...
@@ -673,7 +673,7 @@ def atomic_add(array: NDArray[Any], index: int | tuple[int, ...], value: float, 
     """Add to a float32 or float64 element, in the order seq_cst."""
 
 def atomic_index_add(out: NDArray[Any], index: NDArray[np.int64], source: NDArray[Any], alpha: float, /) -> None:
-    """out[index[r], ...] += alpha * source[r, ...], each element atomic and relaxed. Without the GIL when large."""
+    """out[index[r], ...] += alpha * source[r, ...], each element atomic and relaxed. Releases the GIL if large."""
 
 RANDOM_STATE_BYTES: int
 """Size in bytes of the result of Twister.save: TH's THGenerator."""
@@ -694,7 +694,7 @@ class Twister:
     def save(self) -> bytes: ...
     def restore(self, state: bytes) -> bool: ...
     def integers(self, range: int, low: int, array: NDArray[np.int64]) -> None:
-        """`low` plus a draw modulo `range`, both modulo 2**64."""
+        """Fill with `low` plus a draw modulo `range`. Both arguments are given modulo 2**64."""
 
     def permutation(self, array: NDArray[np.int64]) -> None: ...
     @overload
@@ -748,7 +748,7 @@ class Block:
     """Byte offset of the block in its segment's payload."""
     @property
     def device(self) -> int:
-        """Number of the device whose memory it is, which has neither buffer nor array; -1: the host's."""
+        """Number of the device with its memory, for which there is no buffer or array; -1: host memory."""
     @property
     def holds(self) -> int:
         """Holds on the block: this one, those of other processes, and of messages. A racy snapshot."""
@@ -760,11 +760,11 @@ class Block:
     ) -> NDArray[Any]:
         """Return a writable ndarray over the block, with `offset` and `strides` in bytes. Its base is this Block.
 
-        Raises ValueError out of bounds, TypeError for a dtype of Python objects.
+        Raises ValueError: out of bounds. Raises TypeError: a dtype of Python objects.
         """
 
 def overlaps(array: NDArray[Any], /) -> bool:
-    """Whether several elements of an ndarray may share memory, so that the result of writing is undefined."""
+    """Whether several elements of an ndarray may share memory, so the result of writing is undefined."""
 
 def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
     """Return a view of an ndarray with other sizes and strides (bytes), `offset` bytes after its first element.
@@ -775,22 +775,22 @@ def strided(array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...
     """
 
 def set_default_type(dtype: np.dtype[Any], /) -> None:
-    """Set the type of integers that become inexact in operations; of complex ones by it."""
+    """Set the type that integers get in operations with inexact results; it also determines the complex type."""
 
 def tensor(array: NDArray[Any], storage: Storage | None = None, epoch: int = 0, /) -> Tensor:
-    """Return a tensor with the view `array` of `storage`, which has not moved since `epoch`. Nothing is checked."""
+    """Return a tensor with the view `array` of `storage`, which has not moved since `epoch`. Checks nothing."""
 
 def allocate_tensor(client: Client, dtype: np.dtype[Any], shape: int | tuple[int, ...], /) -> Tensor | None:
-    """Return a tensor of arbitrary content in a new block. Raises as Client.allocate.
+    """Return an uninitialised tensor in a new block. Raises as Client.allocate.
 
     None if the dtype is not built into NumPy, a size is not an `int`, or the number of elements is 0 or too large.
     """
 
 @final
 class Operation:
-    """Computes with the arrays of tensors, and makes tensors of what comes of it; a method where a class has it.
+    """An operation: computes with the arrays of tensors, and returns tensors. As a class attribute it is a method.
 
-    Its name, documentation and signature, its refusals and errors are those of `form` (shmtensor._tensor.dispatch).
+    Its name, documentation, signature and errors are those of `form` (shmtensor._tensor.dispatch).
     """
     def __init__(
         self,
@@ -813,7 +813,7 @@ class Operation:
         promotion: int = 0,
         wider: Callable[..., Any] | None = None,
     ) -> None:
-        """What each means stands beside the fields in native/python/operation.cpp."""
+        """The arguments are described beside the fields in native/python/operation.cpp."""
     def __call__(self, *args: Any, **how: Any) -> Any: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any: ...
     @property
@@ -822,7 +822,7 @@ class Operation:
 class TensorBase:
     """Base of Tensor with the methods that are called for each element, and the buffer protocol."""
     def __getitem__(self, key: Any, /) -> Tensor:
-        """Return a 0-dimensional view of one element; other keys than integers are passed to `Tensor._index`."""
+        """Return a 0-dimensional view of one element; keys other than integers are passed to `Tensor._index`."""
     def __float__(self) -> float: ...
     def __int__(self) -> int: ...
     def __bool__(self) -> bool: ...
@@ -832,7 +832,7 @@ class TensorBase:
         """Return an ndarray over the same memory, which it keeps alive."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        """Write a value to what `key` selects: `Tensor._assign`."""
+        """Write a value to the elements that `key` selects: `Tensor._assign`."""
     requires_grad: bool
     grad: Any
     retains_grad: bool
@@ -872,7 +872,7 @@ class AccumulateGrad(Node):
     def variable(self) -> Tensor: ...
 
 class Rule:
-    """A gradient rule, as shmtensor/_tensor/rules.py makes it."""
+    """A gradient rule, created by shmtensor/_tensor/rules.py."""
     def __init__(self, *parts: Any) -> None: ...
     @property
     def name(self) -> str: ...
@@ -890,7 +890,7 @@ def sgd_step(
     first: bool,
     /,
 ) -> bool:
-    """Make a step of SGD in place. Return False, with nothing done, for arrays that it does not compute with."""
+    """Perform a step of SGD in place. Returns False, with nothing done, for unsupported arrays."""
 
 def adam_step(
     p: NDArray[Any],
@@ -908,58 +908,58 @@ def adam_step(
     maximize: bool,
     /,
 ) -> bool:
-    """Make a step of Adam in place. Return False, with nothing done, for arrays that it does not compute with."""
+    """Perform a step of Adam in place. Returns False, with nothing done, for unsupported arrays."""
 
 def with_bias(product: NDArray[Any], bias: NDArray[Any] | None, /) -> NDArray[Any] | None:
-    """Add a number to each column of a matrix; None for arrays that it does not compute with.
+    """Add `bias[i]` to column i of a matrix; None for unsupported arrays.
 
-    A matrix in C order is changed, and returned. Of one in Fortran order, the result is a new array in C order.
+    A matrix in C order is changed, and returned. For one in Fortran order, the result is a new array in C order.
     """
 
 def sum_rows(matrix: NDArray[Any], /) -> NDArray[Any] | None:
-    """Return the sum of each column; None for arrays that it does not compute with."""
+    """Return the sum of each column; None for unsupported arrays."""
 
 def relu(x: NDArray[Any], /) -> NDArray[Any] | None:
-    """Return the larger of x and 0, and NaN where x is NaN; None for arrays that it does not compute with."""
+    """Return the larger of x and 0, and NaN where x is NaN; None for unsupported arrays."""
 
 def relu_back(gradient: NDArray[Any], result: NDArray[Any], /) -> NDArray[Any] | None:
-    """Return 0 where the result is not above 0, else the gradient; None for arrays that it does not compute with."""
+    """Return 0 where the result is not above 0, else the gradient; None for unsupported arrays."""
 
 def softmax_entropy(
     input: NDArray[Any], targets: NDArray[Any], reduction: str, /
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Return -log of the softmax of each row at the target, or its sum or mean, and the softmax.
+    """Return (-log of the softmax of each row at the target, or its sum or mean; the softmax).
 
-    None for arrays that it does not compute with.
+    None for unsupported arrays.
     """
 
 def softmax_entropy_back(
     softmax: NDArray[Any], targets: NDArray[Any], output: NDArray[Any], reduction: str, /
 ) -> NDArray[Any] | None:
-    """Return the gradient of the input of softmax_entropy, of that of the loss; None as above."""
+    """Return the gradient of the input of softmax_entropy from that of the loss; None as above."""
 
 def gather_windows(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
     """Write the elements of windows of (samples, channels, lengths) to (channels, sizes, samples, counts).
 
     `windows` is (sizes, strides, dilations, ((before, after) of each axis)), of one to three axes. This function and
-    those that follow write to arrays that they get. They return False, with nothing done, for other arrays than float32
-    or float64 in C order, which are all of one type and fit together.
+    the following ones write to an array argument. All arrays must be float32 or float64 in C order, of one type and
+    matching shapes; otherwise they return False, with nothing done.
     """
 
 def scatter_windows(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
-    """Write the sums of (channels, sizes, samples, counts) at their places in (samples, channels, lengths)."""
+    """Write sums of (channels, sizes, samples, counts) at the elements' places in (samples, channels, lengths)."""
 
 def max_pool(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
     """Write the largest element of each window of (..., lengths) to (..., counts)."""
 
 def max_pool_places(array: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
-    """Write where these elements are in the last axes, counted in one, to an array of int64."""
+    """Write the positions of these elements, as flat indices in the last axes, to an array of int64."""
 
 def max_pool_back(array: NDArray[Any], gradient: NDArray[Any], into: NDArray[Any], windows: tuple[Any, ...], /) -> bool:
     """Write the sums of a gradient (..., counts) at the largest elements of windows of (..., lengths)."""
 
 def channel_sums(array: NDArray[Any], into: NDArray[Any], /) -> bool:
-    """Write the sums of (samples, channels, ...) over all but the channels."""
+    """Write the sums of (samples, channels, ...) over all axes but the channels."""
 
 def exchange_channels(array: NDArray[Any], bias: NDArray[Any] | None, into: NDArray[Any], /) -> bool:
     """Write (a, b, ...) as (b, a, ...), plus a bias (a)."""
@@ -991,7 +991,7 @@ def batch_norm_back(
     """Write the gradients of x, weight and bias of batch_norm."""
 
 def lstm_step(gates: NDArray[Any], state: NDArray[Any], copy: NDArray[Any], /) -> bool:
-    """Change gates (rows, 4 * hidden), which went through tanh, and cell states (rows, hidden); copy these."""
+    """Change gates (rows, 4 * hidden), after tanh, and cell states (rows, hidden) in place, and copy the new states."""
 
 def lstm_step_back(
     whole: NDArray[Any],
@@ -1002,36 +1002,36 @@ def lstm_step_back(
     into: NDArray[Any],
     /,
 ) -> bool:
-    """Write the gradients of gates, and change that of the cell state, from those of outputs and of the cell state."""
+    """Write the gradients of gates, and update that of the cell state, from those of outputs and of the cell state."""
 
 def grad_modes() -> tuple[bool, bool]:
     """Return whether this thread records gradients, and whether it is in inference mode."""
 
 def set_grad_modes(enabled: bool, inference: bool) -> None: ...
 def saving_hooks() -> tuple[Any, Any] | None:
-    """Return what recorded operations of this thread do with the tensors that they keep: pack and unpack."""
+    """Return (pack, unpack) of this thread, which recorded operations apply to the tensors that they save."""
 
 def set_saving_hooks(hooks: tuple[Any, Any] | None, /) -> None: ...
 def count_change(tensor: Tensor, /) -> None:
     """Count an in-place change of the memory of a tensor."""
 
 def share_counter(tensor: Tensor, /) -> None:
-    """Have the storage of a tensor count the changes that the tensor has counted."""
+    """Use the change counter of a tensor for its storage as well."""
 
 def own_counter(tensor: Tensor, /) -> None:
-    """Have a tensor count its changes by itself."""
+    """Give a tensor its own change counter."""
 
 def detach(tensor: Tensor, /) -> Tensor:
-    """Return a tensor over the same array without a part in the graph, which counts the same changes."""
+    """Return a tensor over the same array that is not part of the graph, and shares the change counter."""
 
 def is_recorded(tensors: Any, /) -> bool:
-    """Return whether gradients are recorded of what is computed with these: one needs gradients, and the mode."""
+    """Return whether operations on these tensors are recorded: one requires gradients, and the mode permits it."""
 
 def connect(node: Node, inputs: tuple[Any, ...], outputs: int, /) -> None:
-    """Give a node its edges, to what made the tensors among its inputs, and its number of outputs."""
+    """Give a node its edges, to the nodes of the tensors among its inputs, and its number of outputs."""
 
 def connect_as(node: Node, other: Node, tensor: Tensor, /) -> None:
-    """Give a node the edges of another one, but for the first, which leads to what made a tensor."""
+    """Give a node the edges of another one, except for the first, which leads to the node of `tensor`."""
 
 def set_output(tensor: Tensor, node: Node | None, output: int, /) -> None:
     """Make a tensor an output of a node; None: a leaf that does not require grad."""
@@ -1046,78 +1046,78 @@ def put_grad(tensor: Tensor, gradient: Any, /) -> None:
 def backward(
     roots: tuple[tuple[Tensor, Any], ...], keep: bool, create: bool, targets: tuple[Tensor, ...], /
 ) -> tuple[Any, ...]:
-    """Run a pass from tensors with their gradients.
+    """Run a backward pass from tensors with their gradients.
 
-    Return the gradients of the targets. Without any, leaves add theirs up.
+    Returns the gradients of the targets. Without targets, leaves accumulate theirs.
     """
 
 def with_zeros(gradients: tuple[Any, ...], forms: list[Any], /) -> tuple[Any, ...]:
-    """Return gradients with zeros for None; `forms` has (shape, dtype) of each, or None where it stays None."""
+    """Return gradients with zeros in place of None; `forms` has (shape, dtype) of each, or None to leave it None."""
 
 def run_node(node: Node, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
-    """Return the gradients of the inputs of a node, of those of its outputs. What the node keeps stays."""
+    """Return the gradients of the inputs of a node from those of its outputs. The node keeps its saved tensors."""
 
 def release_node(node: Node, /) -> None:
-    """Let go of what a node keeps."""
+    """Release the tensors that a node has saved."""
 
 def interrupt_passes() -> None:
-    """Mark what passes of other threads go through: the process was forked."""
+    """Mark the backward passes of other threads as interrupted, after a fork."""
 
 def set_tracing(mode: int, /) -> int:
-    """Set whether operations record where they are called (1), and NaN is an error as well (2). Return the old mode."""
+    """Set whether operations record where they are called (1), and NaN is an error too (2). Returns the old mode."""
 
 @final
 class Timelines:
-    """The timelines of a group (docs/gpu.md), as one of its clients uses them. A number may be any below TIMELINES."""
+    """The timelines of a group (docs/gpu.md), for one of its clients. A number may be any below TIMELINES."""
     def __init__(self, group: Group) -> None: ...
     @property
     def address(self) -> int:
         """Address of the table in this process."""
     def use(self, functions: Sequence[int], base: int) -> None:
-        """Use a driver: addresses of its functions (shmtensor/gpu/driver.py), and the table's for its devices."""
+        """Use a driver: addresses of its functions (shmtensor/gpu/driver.py), and the table's address on devices."""
     def claim(self, slot: int, generation: int) -> int:
-        """Make a free line that of a client; returns its number. -1: all are in use."""
+        """Assign a free line to a client; returns its number. -1: all are in use."""
     def give_back(self, index: int) -> bool:
-        """Free a line of this client. False: points of it are outstanding, or it is not this client's."""
+        """Free a line of this client. False: it has pending points, or is not this client's."""
     def is_idle(self, context: int, stream: int) -> bool:
-        """Whether all work of a stream is done, as far as the driver says. `context` is its device's, or 0."""
+        """Whether all work of a stream is done, according to the driver. `context` is its device's, or 0."""
     def mark(self, index: int, context: int, stream: int) -> int:
         """Return the next point of a line, which a stream reaches after its work so far.
 
         0: the stream has no work left. Below 0: the driver refused, with that number negated.
         """
     def wait(self, index: int, point: int, context: int, stream: int) -> int:
-        """Have later work of a stream wait for a point, unless it is reached. Returns the driver's result; 0: done."""
+        """Make later work of a stream wait for a point, unless it is reached. Returns the driver's result; 0: done."""
     def is_reached(self, index: int, point: int) -> bool:
         """Whether the work before a point is over, done or lost."""
     def is_lost(self, index: int, point: int) -> bool:
-        """Whether it was never done. Says so once the point is reached."""
+        """Whether the work before a point was lost. Known once the point is reached."""
     def facts(self, index: int) -> TimelineFacts:
         """Return a line."""
 
 def device_block_at(address: int, nbytes: int) -> Block | None:
-    """Return the block of device memory that a range lies in, if this process holds it."""
+    """Return the block of device memory that contains a range, if this process holds it."""
 
 def set_device_arrays(type: type[Any], module: Any) -> None:
-    """Tell the class of arrays on devices, and the module that computes with them."""
+    """Set the class of arrays on devices, and the module that computes with them."""
 
 def has_device_arrays() -> bool:
-    """Whether it was told."""
+    """Whether it was set."""
 
 def is_device_array(object: Any) -> bool:
     """Whether an object is an array on a device."""
 
 @final
 class BlockUse:
-    """A use of a block of this process that has no memoryview and no array: it keeps the block, whose `Block` may end.
+    """A use of a block by this process without a memoryview or array. It keeps the block, even after its `Block` ends.
 
-    The owner of memory that is used again gives the block out by `renew`, and its uses end as those of any block.
+    The owner of reused memory hands out the block with `renew`, and its uses end like those of any block.
     """
     def __init__(self, block: Block) -> None: ...
     def again(self) -> BlockUse:
-        """Return one more use of the same block."""
+        """Return another use of the same block."""
     def renew(self) -> Block | None:
-        """Return the block with a new generation, as if it was freed and allocated. Does not block.
+        """Return the block with a new generation, as if it was freed and allocated again. Does not block.
 
         None: it has another user, in this process or in another one, or its segment is locked at the moment; or this
         use has ended.
@@ -1176,7 +1176,7 @@ class Client:
                 an arena for up to DEDICATED_FROM bytes, else a dedicated segment of that size, or raise.
             need_mapping: called with (client, segment id, required) to map an unknown segment; must call add_segment
                 or raise. If the segment does not exist any more and is not required, it may return a message.
-            need_manager: called, at most every 100 ms, by allocations and waits that find another manager or none.
+            need_manager: called, at most every 100 ms, by allocations and waits that find a different manager or none.
         """
     @property
     def is_led(self) -> bool:
@@ -1210,20 +1210,20 @@ class Client:
         device: int,
         address: int,
     ) -> bool:
-        """The same for a segment on a device, whose payload the caller has mapped at `address`.
+        """As add_segment, for a segment on a device, whose payload the caller has mapped at `address`.
 
-        False: it is known already, with another mapping, which stays. Takes both descriptors over.
+        False: it is known already, with another mapping, which stays. Takes over both descriptors.
         """
     def device_segments(self) -> list[tuple[int, int]]:
         """Return (number, new descriptor of the payload) of each segment on a device; the caller must close them."""
     def give_up_unused(self, device: int) -> list[int]:
-        """Return the numbers of owned segments of a device of which nothing is used; they are not owned any more."""
+        """Return the numbers of unused owned segments of a device; they are not owned any more."""
     def take_unmapped(self) -> list[tuple[int, int]]:
-        """Return (address, bytes) of each segment of a device that is not known any more, for the caller to unmap."""
+        """Return (address, bytes) of each device segment that is not known any more, for the caller to unmap."""
     def device_stats(self, device: int) -> ClientStats:
-        """Return what `stats` returns, of the segments of one device."""
+        """Return `stats` for the segments of one device."""
     def lost(self) -> list[int]:
-        """Segments of which this program closed a descriptor, so that a successor cannot find them here."""
+        """Segments whose descriptor this program closed, so that a successor cannot find them here."""
     def allocate(self, nbytes: int, device: int = -1) -> Block:
         """Allocate a block of at least 1 byte with arbitrary content, 64-byte aligned, page-aligned from 64 KiB.
 
@@ -1234,11 +1234,11 @@ class Client:
     def ticket(self, block: Block, owner: int = 0) -> Ticket:
         """Add an in-flight hold for slot `owner`. Its fields are the last arguments of redeem()."""
     def keep(self, block: Block, kept: bool = True) -> None:
-        """Have the group hold a block, whatever processes do; or no longer. Raises LockBusy, Refused, NotHeld."""
+        """Make the group hold a block, even without processes; or release it. Raises LockBusy, Refused, NotHeld."""
     def redeem(self, segment: int, index: int, generation: int, hold: int, mark: int) -> Block:
         """Turn an in-flight hold into one of this process; if it was redeemed already, attach. Raises BlockGone."""
     def receive(self, segment: int, index: int, generation: int, hold: int) -> Block:
-        """Return the block of a hold that another process made for this one. Raises BlockGone."""
+        """Return the block of a hold that another process created for this one. Raises BlockGone."""
     def embryo(self) -> EmbryoSlot:
         """Create an embryo for a child that is being spawned.
 
@@ -1299,7 +1299,7 @@ class _SemLock:
     def _get_value(self) -> int: ...
     def _is_zero(self) -> bool: ...
     def check_invariants(self) -> None:
-        """Raise AssertionError if what lies in the block contradicts itself. Nobody may be in a call on it."""
+        """Raise AssertionError if the content of the block is inconsistent. No call on it may be in progress."""
     def _after_fork(self) -> None: ...
 
 @final
@@ -1313,7 +1313,7 @@ class Mutex(_SemLock):
 class Units(_SemLock):
     """A semaphore in a block. `fresh`: initialise it with one unit; otherwise raises ValueError if it is not one.
 
-    `bounded`: never more free units than at first.
+    `bounded`: never more free units than initially.
     """
     def __init__(self, block: Block, bounded: bool, fresh: bool) -> None: ...
     def first(self, units: int) -> int | None:
@@ -1350,13 +1350,13 @@ class WaitQueue:
     def waiting(self) -> int: ...
     def check_invariants(self) -> None: ...
     def forget_dead(self, thorough: bool) -> int:
-        """End the entries of threads that died. `thorough`: check each in /proc, too."""
+        """End the entries of threads that died. `thorough`: check each in /proc as well."""
 
 @final
 class WaitQueueEntry:
     """One thread's entry in a wait queue."""
     def wait(self, timeout: float | None) -> bool:
-        """Wait to be notified. Returns whether it was in time; then the entry has ended."""
+        """Wait to be notified. Returns whether it was, within `timeout`; then the entry has ended."""
     def leave(self) -> bool:
         """End the entry. Returns whether it had been notified."""
     def has_dead(self) -> bool: ...
@@ -1377,7 +1377,7 @@ class BroadcastRing:
     def reader(self, from_oldest: bool) -> BroadcastReader:
         """Create a reader. Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy."""
     def kept_reader(self, id: int) -> KeptReader:
-        """Return the reader that belongs to no process and has this id, from 1 to 2**48 - 1; create it if need be.
+        """Return the reader with this id, from 1 to 2**48 - 1, that belongs to no process; create it if it is missing.
 
         Raises QuotaExceeded, QueueDamaged, NotHeld, LockBusy.
         """
@@ -1388,14 +1388,14 @@ class BroadcastRing:
 
 @final
 class KeptReader:
-    """A reader that stays, with its position, until `leave`, whichever process reads with it."""
+    """A reader that keeps its position until `leave`, for any process that reads with it."""
     @property
     def next(self) -> int:
         """The number of the message that it reads next; wraps at 2**32."""
     @property
     def lag(self) -> int: ...
     def peek(self, max_bytes: int, max_messages: int) -> RunOfMessages | None:
-        """Return what it reads next, as Ring.peek."""
+        """Return the next messages, as Ring.peek."""
     def skip_to(self, number: int) -> None:
         """Count all messages before `number` as read."""
     def leave(self) -> None: ...
@@ -1432,10 +1432,10 @@ class StoredFacts(NamedTuple):
     spilled: bool
 
 class Spilled(Exception):
-    """An object is in the file of the version that is the argument."""
+    """An object is in a file; the argument is its version, which names the file."""
 
 class PutResult(NamedTuple):
-    """`status`: a STORE_ constant from STORE_PUT on; `which`: the first that was not put; `nbytes`: of all of them."""
+    """`status`: a STORE_ constant from STORE_PUT on; `which`: the first that was not put; `nbytes`: bytes of all."""
 
     status: int
     which: int
@@ -1448,19 +1448,19 @@ class StoreRing:
     def __init__(self, ring: Ring) -> None: ...
     def is_new(self) -> bool: ...
     def make(self, max_bytes: int, evicts: bool, spill_path: str = "", max_spilled_bytes: int = 0) -> None:
-        """Make an empty ring that nobody else knows a store. Raises InvalidArgument: the path is too long."""
+        """Turn an empty ring that no other process has into a store. Raises InvalidArgument: the path is too long."""
     @property
     def spill_path(self) -> str: ...
     def choose(self, but: list[str]) -> tuple[str, int] | None:
-        """Return key and version of the object that should be spilled first; ("", 0): one was evicted instead."""
+        """Return (key, version) of the object to spill next; ("", 0): one was evicted instead; None: there is none."""
     def spill(self, key: str, version: int) -> int:
-        """The object is in its file. Returns STORE_PUT, STORE_FULL, or STORE_EXISTS: it is used or gone."""
+        """Record that an object is in its file. Returns STORE_PUT, STORE_FULL, or STORE_EXISTS: in use or removed."""
     def spilled(self) -> list[int]:
         """Return the versions of all spilled objects."""
     writing: bool
-    """Whether a process writes files, or was killed while it did. The lock of the directory guards it."""
+    """Whether a process is writing files, or was killed while it was. Guarded by the lock of the directory."""
     def take_dropped(self) -> list[int] | None:
-        """Return the versions of spilled objects that were removed since the last call; None: they are too many."""
+        """Return the versions of spilled objects that were removed since the last call; None: too many."""
     def forget_dropped(self) -> None: ...
     def put(
         self,
@@ -1472,13 +1472,13 @@ class StoreRing:
         copies: bool = True,
         reservation: int = 0,
     ) -> PutResult:
-        """Put all of them or none. `expires`: ns of CLOCK_BOOTTIME, 0: never. Raises TypeError for a value."""
+        """Put all objects or none. `expires`: ns of CLOCK_BOOTTIME, 0: never. Raises TypeError: a bad value."""
     def get(self, key: str, version: int = 0, timeout: float | None = None) -> Any:
         """Return an object, read-only. Raises KeyError, Spilled."""
     def remove(self, key: str) -> bool: ...
     def expire(self) -> int: ...
     def reserve_key(self, key: str) -> int:
-        """Return the version of the reservation, for `give_up` and a put that seals; 0: the key is in use."""
+        """Return the version of the reservation, for `give_up` and the put that seals it; 0: the key is in use."""
     def give_up(self, key: str, version: int) -> None: ...
     def touch(self, key: str, expires: int | None, pinned: bool | None) -> bool: ...
     def stat(self, key: str) -> StoredFacts | None: ...
@@ -1486,7 +1486,7 @@ class StoreRing:
     def keys(self, prefix: str, details: Literal[False] = False) -> list[str]: ...
     @overload
     def keys(self, prefix: str, details: Literal[True]) -> list[tuple[str, int, int]]:
-        """Return (key, version, ns of CLOCK_BOOTTIME when it is over, or 0)."""
+        """Return (key, version, ns of CLOCK_BOOTTIME at which it expires, or 0)."""
     def changes(self) -> int: ...
     def await_change(self, seen: int, timeout: float | None) -> int: ...
     def stats(self) -> StoreFacts: ...
@@ -1501,7 +1501,7 @@ class BroadcastReader:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Read a value, as Ring.get; arrays are read-only."""
     def latest(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Read the newest value; those before it are skipped and count as `skipped`."""
+        """Read the newest value; earlier ones are skipped and counted in `skipped`."""
     def event(self) -> int:
         """Return a descriptor, owned by the reader, that is readable while this reader has messages.
 

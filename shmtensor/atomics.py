@@ -124,7 +124,7 @@ def index_add_atomic_(tensor: Tensor, dim: int, index: Any, source: Tensor, alph
     added = _array(source)
     if _native.is_recorded((tensor, source)):
         raise GradientError(
-            "index_add_atomic_ with a tensor that requires grad; gradients are not recorded; use index_add_ or no_grad()"
+            "index_add_atomic_ with a tensor that requires grad; it records no gradients: use index_add_, or no_grad()"
         )
     axis = index_of(dim)
     for array in (out, added):
