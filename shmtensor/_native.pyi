@@ -1364,7 +1364,7 @@ class WaitQueueEntry:
 MAX_READERS: int
 """Maximum number of readers of a broadcast."""
 
-# what a full broadcast does for slow readers
+# policy of a full broadcast for slow readers
 POLICY_UNSET: int
 POLICY_BLOCK: int
 POLICY_DROP_OLDEST: int

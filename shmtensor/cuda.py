@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What `get_device_properties` gives."""
+    """The result of `get_device_properties`."""
 
     name: str
     total_memory: int

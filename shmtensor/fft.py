@@ -1,8 +1,9 @@
-"""Fourier transforms, as `torch.fft` and the array API's extension `fft` have them, by NumPy's.
+"""Fourier transforms with the names of `torch.fft` and of the array API's extension `fft`, computed by NumPy.
 
 Each computes in the precision of its argument: complex64 for float32 and complex64, the default type for integers.
-`norm` is "backward" (divided by n on the way back; so None), "ortho" (by the root of n both ways) or "forward". Axes
-have torch's name (`dim`) and the array API's (`axis`, `axes`). Nothing in this module blocks.
+`norm` is "backward" (the inverse divides by n; also None), "ortho" (both directions divide by the square root of n) or
+"forward" (the forward transform divides by n). Axes have torch's name (`dim`) and the array API's (`axis`, `axes`).
+Nothing in this module blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .storage.arguments import SEQUENCES
 
 NORMS: Final = ("backward", "ortho", "forward")
 OTHER_WAY: Final = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
-"""The norm of the transform in the other direction that divides as much."""
+"""For each norm, the norm with which the transform of the other direction divides by the same factor."""
 
 
 class OneAxis(Protocol):
@@ -61,11 +62,11 @@ class ManyAxes(Protocol):
 
 def _require_norm(name: str, norm: str | None) -> None:
     if norm is not None and norm not in NORMS:
-        raise InvalidArgument(f"{name} with norm {norm!r}; there is {', '.join(NORMS)}")
+        raise InvalidArgument(f"{name} with norm {norm!r}; use one of {', '.join(NORMS)}")
 
 
 def _transformable(name: str, x: Array, takes: str) -> Array:
-    """The array, of floating-point numbers; of complex ones where `takes` is "complex"."""
+    """Return the array with floating-point elements; with complex ones if `takes` is "complex"."""
     if x.dtype.kind in "biu":
         x = x.astype(default_float())
     if takes == "real" and x.dtype.kind == "c":
@@ -74,14 +75,14 @@ def _transformable(name: str, x: Array, takes: str) -> Array:
 
 
 # -- gradient rules ----------------------------------------------------------------------------------------------------
-# Each is of a transform along axes, of `points` of the last one; the transform of the other direction, divided so that
-# it is the adjoint. `norm` is a key of OTHER_WAY.
+# Each is the rule of a transform along axes, with `points` of the last one: the transform of the other direction,
+# scaled so that it is the adjoint. `norm` is a key of OTHER_WAY.
 
 Rule = Callable[[Tensor, tuple[int, ...], list[int], Any, str | None], Tensor]
 
 
 def _resized(g: Tensor, shape: tuple[int, ...], axes: list[int]) -> Tensor:
-    """The gradient of what was cut, or filled with zeros, along axes."""
+    """Return the gradient of an input that was cut, or padded with zeros, along axes."""
     for axis in axes:
         have, wanted = g.shape[axis], shape[axis]
         if have > wanted:
@@ -108,7 +109,7 @@ def _of_rfft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, no
 def _of_irfft(g: Tensor, shape: tuple[int, ...], axes: list[int], points: Any, norm: str | None) -> Tensor:
     last = axes[-1]
     weights = np.ones(g.shape[last] // 2 + 1, g.dtype)
-    weights[1 : (g.shape[last] + 1) // 2] = 2  # of frequencies that stand for two
+    weights[1 : (g.shape[last] + 1) // 2] = 2  # frequencies that represent two
     counted = asarray(weights.reshape([-1 if i == last else 1 for i in range(len(shape))]))
     return _resized(rfftn(g, dim=axes, norm=OTHER_WAY[norm]) * counted, shape, axes)
 
@@ -139,7 +140,7 @@ def _rule_of_many(rule: Rule) -> Gradient:
 
 
 def _axes_and_points(ndim: int, s: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The axes of a transform along several, and the points of each if they are given."""
+    """Return the axes of a transform along several, and the number of points of each if given."""
     points = None if s is None else indices_of(s if isinstance(s, SEQUENCES) else (s,), "numbers of points")
     if axes is None:
         axes = range(-ndim, 0) if points is None else range(-len(points), 0)
@@ -197,7 +198,7 @@ def _two(
 def _along(
     name: str, function: Callable[..., Any], a: Array, s: Any, axes: Any, norm: str | None, grows: bool
 ) -> Array:
-    """`function` along several axes. If it `grows`, it makes n points of n // 2 + 1 elements of the last one."""
+    """Apply `function` along several axes. If `grows`, it returns n points for n // 2 + 1 elements of the last axis."""
     axes, points = _axes_and_points(a.ndim, s, axes)
     along = [axis_of(a, one) for one in axes]
     _require_norm(name, norm)
@@ -231,7 +232,7 @@ def _ihfftn(a: Array, *, s: Any, axes: Any, norm: str | None) -> Array:
 
 TRANSFORM, HALF, HERMITIAN = (
     "The transform",
-    "The transform of real values, of which one half is given",
+    "One half of the transform of real values",
     "The transform of a signal with Hermitian symmetry",
 )
 fft: OneAxis = _one("fft", np.fft.fft, _of_fft, TRANSFORM)
@@ -257,7 +258,9 @@ ihfftn: ManyAxes = _many("ihfftn", _ihfftn, _of_ihfft, "The inverse of hfftn", "
 def _frequencies(function: Callable[..., Any], n: int, d: float, out: Tensor | None, dtype: Any, device: Any) -> Tensor:
     device_of(device)
     if index_of(n) < 1 or not d:
-        raise InvalidArgument(f"frequencies of {n} points, {d} apart; give 1 or more, and a distance")
+        raise InvalidArgument(
+            f"frequencies of {n} points with spacing {d}; give at least 1 point, and a spacing other than 0"
+        )
     try:
         values = function(n, d)
     except FAILURES as error:
@@ -270,13 +273,13 @@ def _frequencies(function: Callable[..., Any], n: int, d: float, out: Tensor | N
 
 @composed(method=False)
 def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies of `n` points, `d` apart, as fft orders them. Raises InvalidArgument."""
+    """Return the frequencies of `n` points with spacing `d`, in the order of fft. Raises InvalidArgument."""
     return _frequencies(np.fft.fftfreq, n, d, out, dtype, device)
 
 
 @composed(method=False)
 def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies of `n` points, `d` apart, as rfft orders them. Raises InvalidArgument."""
+    """Return the frequencies of `n` points with spacing `d`, in the order of rfft. Raises InvalidArgument."""
     return _frequencies(np.fft.rfftfreq, n, d, out, dtype, device)
 
 
@@ -286,7 +289,7 @@ def _of_shift(g: Tensor, dim: Any, axes: Any) -> Tensor:
 
 @operation(method=False, gradient=_of_shift)
 def fftshift(xp: Module, x: Array, /, dim: Any = None, *, axes: Any = None) -> Array:
-    """Frequency 0 in the middle of all axes or some. Raises IndexOutOfRange."""
+    """Move frequency 0 to the middle of all axes, or of the given ones. Raises IndexOutOfRange."""
     return xp.fft.fftshift(x, axes_of(x, dim if axes is None else axes))
 
 

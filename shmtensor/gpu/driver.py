@@ -83,7 +83,7 @@ class Driver(Protocol):
         ...
 
     def facts(self, device: int) -> DeviceFacts:
-        """What a device is."""
+        """Return the properties of a device."""
         ...
 
     def memory(self, device: int) -> tuple[int, int]:

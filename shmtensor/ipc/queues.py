@@ -544,7 +544,7 @@ class Loops:
         self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Tasks] = weakref.WeakKeyDictionary()
 
     def tasks(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
-        """Return what the tasks of one event loop share."""
+        """Return the state that the tasks of one event loop share."""
         return self._tasks.get(loop) or self._tasks.setdefault(loop, _Tasks(loop))
 
     def look_again(self) -> None:
@@ -554,7 +554,7 @@ class Loops:
 
 
 class _Tasks:
-    """What the tasks of one event loop share for one queue."""
+    """The state that the tasks of one event loop share for one queue."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.put_lock: asyncio.Lock = asyncio.Lock()

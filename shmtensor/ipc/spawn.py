@@ -4,8 +4,8 @@ Each process calls `fn(i, *args)`. When one fails, the others are ended, and its
 process also ends when its parent ends: at its start SIGTERM is unblocked and gets its default action, and the parent's
 death sends that signal. Only a handler that `fn` installs can prevent this.
 
-The traceback is passed in a memory file of the parent: the child can write it without a reader, it survives a kill of
-the child, and it leaves no name behind.
+The traceback is passed in a memory file of the parent: the child can write it without a reader, and the file survives a
+kill of the child and leaves no name behind.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     )
     status = commands.add_parser("status", parents=[common], help="show address, pid, version, uptime, log, statistics")
     status.add_argument("--all", action="store_true", help="show all managers in the runtime directory")
-    commands.add_parser("ls", parents=[common], help="list segments, their holders, and what is in flight")
+    commands.add_parser("ls", parents=[common], help="list segments, their holders, and holds in flight")
     gc = commands.add_parser(
         "gc",
         parents=[common],

@@ -26,7 +26,7 @@ def open_or_create(
     create: bool | None = None,
     timeout: float | None = None,
 ) -> tuple[Block, bool]:
-    """Open the block that a name stands for, or create it and bind the name. If two processes race, one creates it.
+    """Open the block with a name, or create it and bind the name. If two processes race, one of them creates it.
 
     Args:
         manager: the manager of the name and the block.

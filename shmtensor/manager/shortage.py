@@ -84,7 +84,7 @@ def _holders(listing: dict[str, Any]) -> list[tuple[int, str]]:
 def _holder(row: dict[str, Any], listing: dict[str, Any]) -> str:
     """Return the owner of the holds in a row of `holders`: a process, a ring, or unloaded pickles."""
     if row["kind"] == "ticket":
-        return "pickles that nobody has loaded yet"
+        return "pickles that were not loaded yet"
     if row["ring"] is not None:
         return _ring(row["ring"], listing)
     return _process(next((client["pid"] for client in listing["clients"] if client["slot"] == row["slot"]), 0))
@@ -209,7 +209,7 @@ def describe(
     advice = "release tensors, or raise the limit"
     if listing is not None and (evictable := _evictable(listing)):
         rows = ", ".join(f"{size(nbytes)} in {_ring(number, listing)}" for nbytes, number in evictable[:_SHOWN])
-        parts.append(f"objects that nobody reads, pinned ones included: {rows}")
+        parts.append(f"objects without readers, including pinned ones: {rows}")
         names = [name for _, number in evictable[:_SHOWN] for name in _names(number, listing)[:1]]
         how = f" (`shmtensor-manager store rm {names[0]}`)" if names else ""
         advice = f"delete objects of stores{how}, {advice}"

@@ -490,7 +490,7 @@ class Store(RingObject):
             of_version = "" if version is None else f" of version {version}"
             raise ObjectNotFound(
                 f"no object {key!r}{of_version} is in {self._called}{waited}; "
-                "put it first, or see keys() for what there is"
+                "put it first, or see keys() for the existing keys"
             ) from None
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
@@ -529,7 +529,7 @@ class Store(RingObject):
         expires = None if ttl is None else 0 if ttl == float("inf") else _expiry(ttl)
         if not self._native.touch(key, expires, pin):
             raise ObjectNotFound(
-                f"no object {key!r} is in {self._called}; put it first, or see keys() for what there is"
+                f"no object {key!r} is in {self._called}; put it first, or see keys() for the existing keys"
             )
 
     def stat(self, key: str) -> ObjectStats:
@@ -537,7 +537,7 @@ class Store(RingObject):
         found = self._stat(key)
         if found is None:
             raise ObjectNotFound(
-                f"no object {key!r} is in {self._called}; put it first, or see keys() for what there is"
+                f"no object {key!r} is in {self._called}; put it first, or see keys() for the existing keys"
             )
         return found
 

@@ -132,7 +132,7 @@ class Listening(Link):
         if number:
             raise handshake.Refused(
                 f"the session is unknown here: it was silent for longer than {self.timeout:g} s, or this channel was "
-                "opened anew"
+                "opened again"
             )
         if known is not None and known.peer is not None:
             raise handshake.RefusedNow(

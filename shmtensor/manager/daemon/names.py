@@ -50,7 +50,7 @@ class Names:
         self._purge_at = PURGE_NAMES
 
     def adopt(self, names: dict[bytes, tuple[BlockId, tuple[int, int]]]) -> None:
-        """Keep those names of the previous manager that stand for live blocks."""
+        """Keep those names of the previous manager whose blocks are live."""
         for name, (triple, giver) in names.items():
             if self._live_bytes(triple) is not None:
                 self.by_name[name], self.givers[name] = triple, giver

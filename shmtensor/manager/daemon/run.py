@@ -337,7 +337,7 @@ def again(text: str) -> None:
         role = handover.executed(text)
         if role.is_private:
             _detach()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keeper
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the keeper
         _rule(role, (0, 0), (None, None))
     except ManagerUnavailable as problem:
         sys.exit(f"{LOG_HEAD.decode()}{os.getpid()}]: cannot restart: {problem}")

@@ -184,7 +184,7 @@ class State:
         if facts is None or facts.generation != generation or facts.state not in (SLOT_CLIENT, SLOT_EMBRYO):
             raise Refusal(
                 protocol.DENIED,
-                f"slot {slot} no longer belongs to a live client: it was reclaimed because its process was taken for "
+                f"slot {slot} no longer belongs to a live client: it was reclaimed because its process was considered "
                 "dead, or connected too late; restart the process",
             )
         if facts.state == SLOT_EMBRYO:

@@ -11,11 +11,10 @@ A picture has tables, each a dict of rows by their keys, and the blocks of each 
 
 Tables and blocks are changed by frames (`difference`, `apply`). A frame is JSON, and contains only what changed:
 
-    t         seconds since the epoch
-    now       seconds of CLOCK_MONOTONIC, in which `since` counts
-    reset     true: forget what was there before; the frame has all tables
-    manager, clients, segments, rings    changed rows by key; null: the row is gone
-    blocks    [[segment, first row, rows in base64], ...]: rows that changed; a segment that is gone has none
+    t         seconds since the epoch now       seconds of CLOCK_MONOTONIC, in which `since` counts reset     true:
+    discard the previous picture; the frame has all tables manager, clients, segments, rings    changed rows by key;
+    null: the row is gone blocks    [[segment, first row, rows in base64], ...]: rows that changed; a segment that is
+    gone has none
 """
 
 from __future__ import annotations
