@@ -250,7 +250,7 @@ def test_a_user_namespace_without_our_uid_is_refused(here: World) -> None:
         ["unshare", "--user", *PYTHON, code, address], env=here.env, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("65534 ") and "cannot be told from theirs" in done.stdout, done.stdout
+    assert done.stdout.startswith("65534 ") and "cannot be distinguished from theirs" in done.stdout, done.stdout
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", *PYTHON, code + "else:\n    print('served')", address],
         env=here.env,

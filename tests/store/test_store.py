@@ -53,13 +53,13 @@ def test_out_of_memory_says_what_could_be_removed_and_who_has_the_rest(store: St
     with pytest.raises(errors.OutOfMemory) as caught:
         client.default().allocate(1 << 45)
     text = str(caught.value)
-    assert "nobody reads, pinned ones included: 1.0 MiB in a store without a name" in text
+    assert "without readers, including pinned ones: 1.0 MiB in a store without a name" in text
     assert "3.0 MiB by a store without a name" in text and f"MiB by pid {os.getpid()}" in text
     assert "delete objects of stores, release tensors" in text
     store.delete("free")
     with pytest.raises(errors.OutOfMemory) as caught:
         client.default().allocate(1 << 45)
-    assert "nobody reads" not in str(caught.value)
+    assert "without readers" not in str(caught.value)
     named = Store("features")
     named.put("free", st.ones(1 << 18, dtype=st.float32))
     with pytest.raises(
