@@ -239,7 +239,7 @@ def test_threads_gather_from_one_pool(pool):
     [
         (lambda s: s.send(ids=[4]), "no simulation 4: ids are 0 to 3"),
         (lambda s: s.send(ids=[-1]), "no simulation -1"),
-        (lambda s: s.send(ids=[1, 1]), "twice"),
+        (lambda s: s.send(ids=[1, 1]), "duplicate"),
         (lambda s: s.send(ids=[1.5]), "ids must be integers"),
         (lambda s: s.send(np.zeros(3)), r"shape \(3,\); its first axis must be 4"),
         (lambda s: s.send({"a": np.zeros(4), "b": np.zeros(())}), r"shape \(\)"),
