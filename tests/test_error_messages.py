@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import inspect
 import re
 import shutil
@@ -24,12 +24,11 @@ pytestmark = pytest.mark.any_python
 
 
 def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("error_messages", ROOT / "tools" / "error_messages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    sys.path.append(str(ROOT / "tools"))
+    try:
+        return importlib.import_module("error_messages")
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
 
 
 tool = _load()
