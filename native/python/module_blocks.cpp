@@ -29,7 +29,7 @@ int refuse_buffer(const Client& client, Py_buffer* buffer) {
 }
 
 // The error for memory that only a device may touch.
-constexpr const char* kOnDevice = "the block is memory of a GPU, which the processor cannot read";
+constexpr const char* kOnDevice = "the block is memory of a GPU, which the CPU cannot read";
 void require_host(const Block& b) {
     if (b.segment->on_device()) raise(PyExc_BufferError, kOnDevice);
 }

@@ -27,6 +27,7 @@ struct TimelineFacts {
 
 constexpr unsigned kWriteAfterFence = 0;     // CU_STREAM_WRITE_VALUE_DEFAULT
 constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+constexpr std::uintptr_t kLegacy = 1;        // CU_STREAM_LEGACY, which is 0, too
 constexpr int kRelaxed = 2;                  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 // The driver's functions on the path of a message. Each returns 0 (CUDA_SUCCESS) or an error code.
@@ -34,6 +35,7 @@ struct StreamFunctions {
     int (*write)(void* stream, std::uint64_t address, std::uint64_t value, unsigned flags);  // cuStreamWriteValue64_v2
     int (*wait)(void* stream, std::uint64_t address, std::uint64_t value, unsigned flags);   // cuStreamWaitValue64_v2
     int (*query)(void* stream);                                                              // cuStreamQuery
+    int (*is_capturing)(void* stream, int* status);                                          // cuStreamIsCapturing
     int (*exchange_mode)(int* mode);     // cuThreadExchangeStreamCaptureMode
     int (*current_context)(void** own);  // cuCtxGetCurrent
     int (*push_context)(void* own);      // cuCtxPushCurrent_v2
@@ -73,7 +75,7 @@ class PyTimelines {
 
     std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&timelines_.at(0)); }
 
-    void use(const std::array<std::uintptr_t, 7>& functions, std::uint64_t base) {
+    void use(const std::array<std::uintptr_t, 8>& functions, std::uint64_t base) {
         static_assert(sizeof functions == sizeof functions_);
         std::memcpy(&functions_, functions.data(), sizeof functions_);
         base_ = base;
@@ -151,12 +153,16 @@ class PyTimelines {
     void require_driver() const {
         if (!functions_.write) throw nb::value_error("the timelines have not been given a driver");
     }
-    // While any thread captures a graph, a query is refused and breaks off the capture, unless this thread's mode is
-    // relaxed.
-    bool is_idle(std::uintptr_t stream) const {
-        int mode = kRelaxed;
+    // Whether a stream has no work left, by a query. The legacy default stream counts as busy: its work waits for that
+    // of other streams, which a query may not tell. A query of a stream that captures a graph breaks off the capture;
+    // and while any other one captures, so does every query, unless this thread's mode is relaxed.
+    bool is_idle(std::uintptr_t handle) const {
+        if (handle <= kLegacy) return false;
+        void* const stream = reinterpret_cast<void*>(handle);  // NOLINT(performance-no-int-to-ptr)
+        int status = 0, mode = kRelaxed;
+        if (functions_.is_capturing(stream, &status) != 0 || status != 0) return false;
         functions_.exchange_mode(&mode);
-        const int found = functions_.query(reinterpret_cast<void*>(stream));  // NOLINT(performance-no-int-to-ptr)
+        const int found = functions_.query(stream);
         functions_.exchange_mode(&mode);
         return found == 0;
     }

@@ -25,8 +25,8 @@ from .. import _native
 from .._loading import load
 from .._tensor.core import Tensor
 from .._tensor.creation import empty
-from ..errors import SampleFailed
-from ..ipc.codec import encode_for_wire
+from ..errors import ManagerError, OutOfMemory, SampleFailed
+from ..ipc.codec import encode_for_wire, withdraw
 from .collate import default_convert
 from .datasets import method_of, tell_epoch
 from .failures import KeyedError, batch_of_keys, failure_of, sample_of, samples_of
@@ -448,10 +448,10 @@ class _Worker:
         """Send what was made of a chunk. Raises KeyedError with the keys of those `parts` that cannot be sent."""
         try:
             self._results.put((kind, job.number, chunk, *content))
-        except RecursionError:
+        except (RecursionError, MemoryError, OutOfMemory, ManagerError):  # not because of what is sent
             raise
         except Exception as error:
-            some = listed(keys)
+            some = listed(keys) if kind == "result" else listed(keys)[: len(parts)]  # a stream may have ended
             if len(parts) == 1:
                 raise KeyedError(samples_of(some), error) from error
             refused = [key for key, part in zip(some, parts, strict=False) if not _can_be_sent(part)]
@@ -460,7 +460,7 @@ class _Worker:
 
 def _can_be_sent(part: Any) -> bool:
     try:
-        encode_for_wire(part)
+        withdraw(encode_for_wire(part))
     except Exception:  # pickle runs code of the objects
         return False
     return True

@@ -44,8 +44,8 @@ class Pinning:
 
     def theirs(self, tensor: Any) -> Any:
         """Return a torch tensor of the CPU in pinned memory; others unchanged."""
-        _have_torch_ask_the_driver()
         with suppress(ShmTensorError, BufferError, RuntimeError, TypeError):  # sparse, of another device, ...
+            _have_torch_ask_the_driver()
             ours = from_torch(tensor.detach())
             pinned = self(ours)
             if pinned is not ours:
@@ -56,7 +56,7 @@ class Pinning:
 def _have_torch_ask_the_driver() -> None:
     """Initialise CUDA in torch: before that, no memory `is_pinned()` for torch, and `pin_memory()` copies."""
     cuda = importlib.import_module("torch.cuda")
-    if cuda.is_available():
+    if not cuda.is_initialized() and cuda.is_available():
         cuda.init()
 
 

@@ -308,19 +308,26 @@ def naming(keys: Any, senders: Mapping[int, int]) -> Iterator[None]:
         yield
     except (SampleMismatch, SampleTypeError) as error:
         found, places = listed(keys), error.positions[:_NAMED]
+        if any(place >= len(found) for place in places):  # of other sequences, which a registered function collated
+            _note(error, keys)
+            raise
         names = (repr(found[place]) + (f" (worker {senders[place]})" if place in senders else "") for place in places)
         text = f"{error} (indices of these samples: {', '.join(names)})"
         raise type(error)(text, error.positions) from None
     except Exception as error:
-        with suppress(Exception):  # an exception may refuse it
-            error.add_note(f"({batch_of_keys(listed(keys))})")
+        _note(error, keys)
         raise
+
+
+def _note(error: Exception, keys: Any) -> None:
+    with suppress(Exception):  # an exception may refuse it
+        error.add_note(f"({batch_of_keys(listed(keys))})")
 
 
 def raise_loading(failure: Failure, worker: int) -> NoReturn:
     """Raise the exception of a worker, or SampleFailed if that is not possible; both have its traceback."""
     subject = failure[0]
-    what = f"worker {worker} raised" if subject is None else f"{subject} was loaded by worker {worker}, which raised"
+    what = f"worker {worker} raised" if subject is None else f"worker {worker}, for {subject}, raised"
     raise_failure(failure, what, SampleFailed)
 
 

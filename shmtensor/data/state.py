@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import InvalidArgument
 from . import samplers
 
-_KEYS: Final = ("seed", "epoch", "batches", "samples", "sampler", "order", "beyond")
+_KEYS: Final = ("seed", "epoch", "batches", "samples", "sampler", "beyond")
 _SHAPING: Final = ("replacement", "shuffle", "window", "num_replicas")
 """Attributes of our samplers that their order depends on, besides seed, epoch and length."""
 
@@ -140,13 +140,13 @@ class Progress:
 def progress_of(state: Any) -> tuple[int, Progress, dict[str, Any]]:
     """Return (seed, progress, order facts) of a state. Raises InvalidArgument: it is not the state of a loader."""
     try:
-        *numbers, sampler, order, beyond = (state[key] for key in _KEYS)
+        *numbers, sampler, beyond = (state[key] for key in _KEYS)
         seed, epoch, batches, samples = map(operator.index, numbers)
         ahead = set(map(operator.index, beyond))
         if min(epoch, batches, samples) < 0 or (ahead and min(ahead) < batches):
             raise ValueError
-        return seed, Progress(epoch, batches, ahead, samples, sampler), dict(order)
-    except (KeyError, TypeError, ValueError):
+        return seed, Progress(epoch, batches, ahead, samples, sampler), dict(state.get("order", ()))
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidArgument(
             f"the state of a DataLoader is a dict with {', '.join(_KEYS)}, as state_dict() gives it; this is {state!r}"
         ) from None
@@ -189,6 +189,7 @@ def order_facts(sampler: Any, batch_size: int | None) -> dict[str, Any]:
     """What the order of samples and batches follows from, besides seed and epoch. None: not known.
 
     Of samplers that are not ours, whose names and lengths may change without effect, only whether they have a state.
+    The order of a SequentialSampler does not change where its dataset has grown.
     """
     below = getattr(sampler, "sampler", sampler)
     kind = type(below)
@@ -196,7 +197,7 @@ def order_facts(sampler: Any, batch_size: int | None) -> dict[str, Any]:
     facts = {
         "sampler": kind.__name__ if is_ours else None,
         "has_state": is_restored(sampler),
-        "length": _length(below) if is_ours or isinstance(below, Sequence | np.ndarray) else None,
+        "length": _length(below) if is_ours and kind is not samplers.SequentialSampler else None,
         "batch_size": batch_size,
     }
     return facts | {name: getattr(below, name) for name in _SHAPING if is_ours and hasattr(below, name)}

@@ -32,8 +32,8 @@ NOT_SUPPORTED: Final = 801
 
 
 STREAM_FUNCTIONS: Final = (
-    "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2", "cuStreamQuery", "cuThreadExchangeStreamCaptureMode",
-    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+    "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2", "cuStreamQuery", "cuStreamIsCapturing",
+    "cuThreadExchangeStreamCaptureMode",    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
 )  # fmt: skip
 """The functions that native code calls: a stream sets a word after its current work, or waits until a word is large
 enough; whether a stream has work left; contexts."""

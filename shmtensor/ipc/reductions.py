@@ -131,9 +131,9 @@ def starting() -> Iterator[None]:
 
 def dump(pickler: pickle.Pickler, message: Any) -> None:
     """Pickle a message. If that fails, release its tickets."""
-    outer = _message.tickets
+    outer = _message.tickets, _message.refers
     made: list[tuple[Block, Ticket]] = []
-    _message.tickets = made
+    _message.tickets, _message.refers = made, None
     try:
         pickler.dump(message)
     except BaseException:
@@ -141,7 +141,7 @@ def dump(pickler: pickle.Pickler, message: Any) -> None:
             manager_of(block).redeem(block.segment, block.index, block.generation, *ticket)
         raise
     finally:
-        _message.tickets = outer
+        _message.tickets, _message.refers = outer
 
 
 def name_of(name: str) -> bytes:

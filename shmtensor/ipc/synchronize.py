@@ -109,6 +109,8 @@ def _has_ended(pid: int, start_time: int) -> bool:
             os.close(pidfd)
     except ProcessLookupError:
         return True
+    except OSError:  # no descriptor is left, for example
+        return False
 
 
 class SemLock(reductions.Shared):

@@ -322,7 +322,9 @@ def bernoulli_(xp: Module, t: Array, /, p: Any = 0.5, *, generator: Generator | 
         raise InvalidArgument(
             f"probabilities of shape {p.shape} for a tensor of shape {t.shape}; they must broadcast to it"
         ) from None
-    if xp.may_share_memory(chances, t):
+    if not isinstance(chances, np.ndarray):
+        chances = load("gpu.arrays").to_host(chances)
+    elif xp.may_share_memory(chances, t):
         chances = chances.copy()
 
     def put(twister: Twister, piece: NDArray[np.float64], at: int) -> None:
@@ -344,7 +346,7 @@ def bernoulli(input: Tensor, p: Any = None, *, dtype: Any = None, generator: Gen
     """
     if p is None:
         _require_floats("bernoulli", array_of(input))
-    made = empty(input.shape, dtype=array_of(input).dtype if dtype is None else dtype)
+    made = empty(input.shape, dtype=array_of(input).dtype if dtype is None else dtype, device=input.device)
     return bernoulli_(made, input if p is None else p, generator=generator)
 
 

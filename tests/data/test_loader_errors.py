@@ -106,12 +106,12 @@ class Odd(Rows):
 class OddStream(Stream):
     """The same one after the other."""
 
-    def __init__(self, others: Any, odd: Any) -> None:
-        super().__init__(64)
-        self.rows = Odd(others, odd)
+    def __init__(self, others: Any, odd: Any, length: int = 64) -> None:
+        super().__init__(length)
+        self.rows, self.length = Odd(others, odd), length
 
     def __iter__(self) -> Any:
-        return map(self.rows.__getitem__, range(64))
+        return map(self.rows.__getitem__, range(self.length))
 
 
 def vector(index: int) -> Any:
@@ -168,7 +168,30 @@ def test_a_sample_that_cannot_be_sent_is_named_with_its_worker(make, size):
     dataset = make(vector, lambda _: threading.Lock())
     with pytest.raises(TypeError, match="cannot pickle") as caught:
         whole(DataLoader(dataset, size, num_workers=2, multiprocessing_context="fork"))
-    assert re.match(r"\nthe sample of index 37 was loaded by worker [01], which raised", caught.value.__notes__[0])
+    assert re.match(r"\nworker [01], for the sample of index 37, raised", caught.value.__notes__[0])
+
+
+class OddChunks(Odd):
+    """Several at a time."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+def test_samples_beside_one_that_cannot_be_sent_are_freed():
+    before = client.default().list()["in_flight_total"]
+    dataset = OddChunks(lambda n: np.full(1000, n), lambda _: threading.Lock())
+    with pytest.raises(TypeError, match="cannot pickle"):
+        whole(DataLoader(dataset, 16, num_workers=1, multiprocessing_context="fork"))
+    assert client.default().list()["in_flight_total"] == before
+
+
+def test_samples_of_a_stream_that_ended_are_not_named():
+    dataset = OddStream(vector, lambda _: threading.Lock(), 38)
+    loader = DataLoader(dataset, 37, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        whole(loader)
+    assert "the sample of index 37, raised" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -189,6 +212,18 @@ def test_the_batch_that_a_registered_function_fails_at_is_named(workers, monkeyp
     monkeypatch.setitem(st.data.default_collate_fn_map, complex, refuse)
     loader = DataLoader([2j] * 6, 4, num_workers=workers, multiprocessing_context=FORK[workers])
     with pytest.raises(KeyError, match="no such thing") as caught:
+        list(loader)
+    assert caught.value.__notes__ == ["(the batch of indices 0, 1, 2, 3)"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_of_other_samples_in_a_registered_function_is_raised_as_it_is(workers, monkeypatch):
+    def flatten(batch: Any, *, collate_fn_map: Any) -> Any:
+        return st.data.default_collate([0.0] * 9 + [object()])
+
+    monkeypatch.setitem(st.data.default_collate_fn_map, complex, flatten)
+    loader = DataLoader([2j] * 4, 4, num_workers=workers, multiprocessing_context=FORK[workers])
+    with pytest.raises(SampleTypeError, match="object") as caught:
         list(loader)
     assert caught.value.__notes__ == ["(the batch of indices 0, 1, 2, 3)"]
 

@@ -30,17 +30,26 @@ class Thing:
 
 
 def test_nothing_is_waited_for_without_work(host, lines):
-    assert lines.is_idle(0, 0)
-    timeline, point = lines.mark(0, 0)
+    assert lines.is_idle(0, 5)
+    timeline, point = lines.mark(0, 5)
     assert point == lines.facts(timeline).issued == 0
-    assert lines.is_over(timeline, 0) and lines.wait(timeline, 0, 0, 1) is False
-    host.hold(0)
-    assert not lines.is_idle(0, 0) and lines.is_idle(1, 1)
-    assert lines.mark(0, 0) == (timeline, 1)
-    host.release(0)
-    assert lines.wait(timeline, 1, 0, 1) is False
-    assert lines.mark(0, 0) == (timeline, 0)
+    assert lines.is_over(timeline, 0) and lines.wait(timeline, 0, 0, 6) is False
+    host.hold(5)
+    assert not lines.is_idle(0, 5) and lines.is_idle(1, 6)
+    assert lines.mark(0, 5) == (timeline, 1)
+    host.release(5)
+    assert lines.wait(timeline, 1, 0, 6) is False
+    assert lines.mark(0, 5) == (timeline, 0)
     assert "cuStreamWaitValue64" not in host.calls
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+def test_the_default_stream_counts_as_busy(lines, stream):
+    """Its work begins after that of other streams, which a query may not tell."""
+    timeline, point = lines.mark(0, stream)
+    assert not lines.is_idle(0, stream) and point >= 1
+    assert lines.is_over(timeline, point)
+    assert lines.mark(0, stream) == (timeline, point + 1)
 
 
 def test_each_stream_has_a_timeline_of_its_own(lines):

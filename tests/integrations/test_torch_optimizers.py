@@ -219,6 +219,7 @@ def test_optimizers_that_cannot_be_shared() -> None:
     with pytest.raises(errors.InvalidArgument, match="call its module once"):
         share_optimizer(lazy)
     private, elsewhere = torch.ones(3, requires_grad=True), torch.empty(3, device="meta", requires_grad=True)
+    optimizer = torch.optim.SGD([private, elsewhere], momentum=0.9)
     with pytest.raises(errors.InvalidArgument, match=r"parameter 1 of group 0 of a torch.* nothing was moved.*meta"):
-        share_optimizer(torch.optim.SGD([private, elsewhere]))
-    assert not private.is_shared()
+        share_optimizer(optimizer)
+    assert not private.is_shared() and not optimizer.state

@@ -45,7 +45,7 @@ class HostDriver:
         self._held: dict[int, list[tuple[int, int]]] = {}  # stream -> words to be written
         self._lock = threading.RLock()
         nothing = _QUERY(lambda _: 0)
-        self._functions = _CALL(self._write_value), _CALL(self._wait_value), _QUERY(self._query), *(nothing,) * 4
+        self._functions = _CALL(self._write_value), _CALL(self._wait_value), _QUERY(self._query), *(nothing,) * 5
         self.stream_functions = tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._functions)
 
     def reset(self) -> None:

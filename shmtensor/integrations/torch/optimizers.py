@@ -43,8 +43,16 @@ def share_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
             raise InvalidArgument(
                 f"a {type_name(optimizer)} has a parameter without a shape: call its module once, then share it"
             )
+    _private_parts(optimizer)  # raises before anything has changed
     for group in optimizer.param_groups:
         _begin(optimizer, group)
+    for part in _private_parts(optimizer):
+        share_part(part)
+    return optimizer
+
+
+def _private_parts(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Return the dense tensors of an optimizer that are in private memory. Raises InvalidArgument."""
     parts = []
     for name, tensor in _named(optimizer):
         try:
@@ -53,9 +61,7 @@ def share_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
             raise InvalidArgument(
                 f"{name} of a {type_name(optimizer)} cannot be shared, so nothing was moved: {error}"
             ) from None
-    for part in parts:
-        share_part(part)
-    return optimizer
+    return parts
 
 
 def _is_private(storage: Any) -> bool:

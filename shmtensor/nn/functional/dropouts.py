@@ -24,7 +24,7 @@ def _kept(input: Tensor, p: float, by_channel: bool) -> Tensor:
     """1 for elements that are kept, 0 for dropped ones."""
     shape = (*input.shape[:2], *[1] * (input.ndim - 2)) if by_channel else input.shape
     kind = input.dtype.to_real if input.dtype.is_complex else input.dtype
-    return bernoulli_(empty(shape, dtype=kind() if callable(kind) else kind), 1 - p)
+    return bernoulli_(empty(shape, dtype=kind() if callable(kind) else kind, device=input.device), 1 - p)
 
 
 def _dropped(name: str, input: Tensor, p: float, training: bool, inplace: bool, by_channel: bool = False) -> Tensor:

@@ -247,7 +247,7 @@ def test_restricted_sharing_and_stores_are_refused():
 def test_the_host_cannot_read_a_block():
     block = st.ones(3, device="cuda", shared=True)._array.data.mem.block
     assert memoryview(block).nbytes == 0
-    with pytest.raises(BufferError, match="which the processor cannot read"):
+    with pytest.raises(BufferError, match="which the CPU cannot read"):
         block.array(np.dtype(np.float32), (3,))
 
 

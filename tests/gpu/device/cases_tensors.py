@@ -209,6 +209,7 @@ IN_PLACE = [
     lambda x: x.scatter_add_(1, st.zeros(4, 2, dtype=st.int64, device=x.device), st.ones(4, 2, device=x.device)),
     lambda x: x.index_put_((st.tensor([1, 1]).to(x.device),), st.ones(5, device=x.device), accumulate=True),
     lambda x: x.masked_fill_(x > 1, 0), lambda x: x.diagonal_scatter(st.zeros(4, device=x.device)),
+    lambda x: x.bernoulli_(0.3), lambda x: x.bernoulli_(x / 2), lambda x: st.bernoulli(x / 2), st.nn.functional.dropout,
     lambda x: x.copy_(st.rand(4, 5, generator=st.random.Generator().manual_seed(1))), lambda x: x.clamp_(0.7, 1),
 ]  # fmt: skip
 
