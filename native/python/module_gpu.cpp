@@ -27,7 +27,6 @@ struct TimelineFacts {
 
 constexpr unsigned kWriteAfterFence = 0;     // CU_STREAM_WRITE_VALUE_DEFAULT
 constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
-constexpr std::uintptr_t kLegacy = 1;        // CU_STREAM_LEGACY, which is 0, too
 constexpr int kRelaxed = 2;                  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 // The driver's functions on the path of a message. Each returns 0 (CUDA_SUCCESS) or an error code.
@@ -153,11 +152,10 @@ class PyTimelines {
     void require_driver() const {
         if (!functions_.write) throw nb::value_error("the timelines have not been given a driver");
     }
-    // Whether a stream has no work left, by a query. The legacy default stream counts as busy: its work waits for that
-    // of other streams, which a query may not tell. A query of a stream that captures a graph breaks off the capture;
-    // and while any other one captures, so does every query, unless this thread's mode is relaxed.
+    // Whether a stream has no work left, by a query; of the default stream, also those that it waits for. A query of a
+    // stream that captures a graph breaks off the capture; and while any other one captures, so does every query,
+    // unless this thread's mode is relaxed.
     bool is_idle(std::uintptr_t handle) const {
-        if (handle <= kLegacy) return false;
         void* const stream = reinterpret_cast<void*>(handle);  // NOLINT(performance-no-int-to-ptr)
         int status = 0, mode = kRelaxed;
         if (functions_.is_capturing(stream, &status) != 0 || status != 0) return false;

@@ -39,18 +39,9 @@ def either() -> Iterator[None]:
 
 @pytest.fixture
 def host() -> Iterator[HostDriver]:
-    """A driver over host memory, with two devices, also where there is a GPU: it can be told what to do."""
-    gc.collect()
-    until(order.is_idle, "what other tests released to be free")
-    real = dict(order._orders) if not driver.status() and driver.current() is not _HOST else {}
-    for manager in real:
-        del order._orders[manager]
+    """A driver over host memory, with two devices, which can be told what to do."""
+    if not driver.status() and driver.current() is not _HOST:
+        pytest.skip("a process has one driver; these run without the GPU: CUDA_VISIBLE_DEVICES=")
     driver.use(_HOST)
     yield _HOST
     _take_away()
-    if real:
-        driver.use(_HOST)
-        while order._orders:
-            order._orders.popitem()[1][1].close()
-        order._orders.update(real)
-        driver.use(None)

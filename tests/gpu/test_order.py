@@ -43,13 +43,11 @@ def test_nothing_is_waited_for_without_work(host, lines):
     assert "cuStreamWaitValue64" not in host.calls
 
 
-@pytest.mark.parametrize("stream", [0, 1])
-def test_the_default_stream_counts_as_busy(lines, stream):
-    """Its work begins after that of other streams, which a query may not tell."""
-    timeline, point = lines.mark(0, stream)
-    assert not lines.is_idle(0, stream) and point >= 1
-    assert lines.is_over(timeline, point)
-    assert lines.mark(0, stream) == (timeline, point + 1)
+def test_the_default_stream_is_busy_while_another_one_is(host, lines):
+    host.hold(5)
+    assert not lines.is_idle(0, 0) and lines.mark(0, 0)[1] == 1
+    host.release(5)
+    assert lines.is_idle(0, 0) and lines.mark(0, 0)[1] == 0
 
 
 def test_each_stream_has_a_timeline_of_its_own(lines):

@@ -16,7 +16,7 @@ import shmtensor as st
 import shmtensor.multiprocessing as mp
 from shmtensor.allocators import Allocator, CudaHostAllocator, PoolAllocator
 from shmtensor.errors import DeviceUnavailable, InvalidArgument, OutOfMemory, StaleHandle
-from shmtensor.gpu import driver, registered
+from shmtensor.gpu import driver, order, registered
 from shmtensor.manager import client
 
 LARGE = 1 << 18  # bytes
@@ -346,7 +346,9 @@ def test_blocks_of_other_sizes_are_given_back_when_a_pool_grows(either):
     pool = registered.PinnedPool()
     pool.allocate(LARGE)
     for _ in range(registered.RECENT + 1):
+        until(order.is_idle, "the streams of libraries in this process have passed")
         pool.allocate(8 * LARGE)
+    until(order.is_idle, "the streams of libraries in this process have passed")
     assert pool.nbytes == 9 * LARGE
     pool.allocate(64 * LARGE)
     assert pool.nbytes == 72 * LARGE
@@ -370,7 +372,7 @@ def test_a_pool_whose_memory_is_refused_gives_free_blocks_back(either, monkeypat
 
 LEAVE = """
 from host_driver import HostDriver
-from shmtensor.gpu import driver, registered
+from shmtensor.gpu import driver, order, registered
 from shmtensor.manager import client
 
 host = HostDriver()

@@ -129,6 +129,8 @@ def produce_unfinished(results: Any) -> None:
     import shmtensor as st
 
     x = st.zeros(1 << 20, device="cuda").share_memory_()
+    x += 0  # the first use of a kernel waits for the device
+    st.cuda.synchronize()
     hold(20)
     x += 7
     results.put(x)

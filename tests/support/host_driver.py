@@ -223,7 +223,8 @@ class HostDriver:
             return driver.NOT_INITIALIZED
         if "cuStreamWriteValue64" in self.refuses:
             return self.refuses["cuStreamWriteValue64"]
-        return NOT_READY if (stream or 0) in self._held else 0
+        busy = stream in self._held if stream else bool(self._held)  # the default stream waits for the others
+        return NOT_READY if busy else 0
 
     def _write_value(self, stream: Any, pointer: int, value: int, flags: int) -> int:
         if os.getpid() != self._pid:

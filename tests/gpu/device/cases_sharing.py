@@ -15,7 +15,7 @@ import shmtensor as st
 import shmtensor.multiprocessing as mp
 from shmtensor.allocators import cuda
 from shmtensor.errors import DeviceUnavailable, NotSupported, OwnerDied
-from shmtensor.gpu import memory
+from shmtensor.gpu import memory, order
 from shmtensor.manager import client
 
 BOUND = 30.0
@@ -274,6 +274,23 @@ def test_large_blocks_have_a_segment_of_their_own():
         ),
         "given back",
     )
+
+
+def test_the_default_stream_is_busy_while_another_one_is():
+    """A tensor that was computed on a stream of its own may be put on the default stream, which waits for the other."""
+    if gpu_world.install() is not None:
+        pytest.skip("tests/gpu/test_order.py has it for the host's driver")
+    lines = order.of(client.default())
+    x = st.zeros(1000, device="cuda", shared=True)
+    x += 0
+    st.cuda.synchronize()
+    assert lines.is_idle(0, 0)
+    with st.cuda.stream(st.cuda.Stream()):
+        gpu_world.hold(0.2)
+        x += 1
+    assert not lines.is_idle(0, 0)
+    gpu_world.release()
+    assert lines.is_idle(0, 0) and x.sum().item() == 1000
 
 
 def test_a_forked_child_is_told():
