@@ -214,7 +214,6 @@ test-gpu: $(VENV)/.test  ## on a GPU: the tests of GPUs, and the benchmarks; CUP
 	$(BIN)/python -m pip install --quiet "$(CUPY)" $(if $(TORCH),"$(TORCH)")
 	$(BIN)/python -c 'import sys, shmtensor as st; sys.exit(st.cuda.status() or 0)'
 	$(PYTEST) tests/gpu $(TESTFLAGS)
-	CUDA_VISIBLE_DEVICES= $(PYTEST) tests/gpu $(TESTFLAGS)
 	$(BIN)/python -P benchmarks gpu gpu_loading
 
 # The public suite of the array API; SUITE is a checkout of it (CONTRIBUTING.md).

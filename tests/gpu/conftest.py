@@ -41,7 +41,7 @@ def either() -> Iterator[None]:
 def host() -> Iterator[HostDriver]:
     """A driver over host memory, with two devices, which can be told what to do."""
     if not driver.status() and driver.current() is not _HOST:
-        pytest.skip("a process has one driver; these run without the GPU: CUDA_VISIBLE_DEVICES=")
+        pytest.skip("a process has one driver; `make test` on a machine without a GPU runs these")
     driver.use(_HOST)
     yield _HOST
     _take_away()

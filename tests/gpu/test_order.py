@@ -32,20 +32,21 @@ class Thing:
 def test_nothing_is_waited_for_without_work(host, lines):
     assert lines.is_idle(0, 5)
     timeline, point = lines.mark(0, 5)
-    assert point == lines.facts(timeline).issued == 0
-    assert lines.is_over(timeline, 0) and lines.wait(timeline, 0, 0, 6) is False
+    before = lines.facts(timeline).issued
+    assert point == 0 and lines.is_over(timeline, 0) and lines.wait(timeline, 0, 0, 6) is False
     host.hold(5)
     assert not lines.is_idle(0, 5) and lines.is_idle(1, 6)
-    assert lines.mark(0, 5) == (timeline, 1)
+    assert lines.mark(0, 5) == (timeline, before + 1)
     host.release(5)
-    assert lines.wait(timeline, 1, 0, 6) is False
+    assert lines.wait(timeline, before + 1, 0, 6) is False
     assert lines.mark(0, 5) == (timeline, 0)
+    assert lines.facts(timeline).issued == before + 1
     assert "cuStreamWaitValue64" not in host.calls
 
 
 def test_the_default_stream_is_busy_while_another_one_is(host, lines):
     host.hold(5)
-    assert not lines.is_idle(0, 0) and lines.mark(0, 0)[1] == 1
+    assert not lines.is_idle(0, 0) and lines.mark(0, 0)[1] >= 1
     host.release(5)
     assert lines.is_idle(0, 0) and lines.mark(0, 0)[1] == 0
 
