@@ -68,7 +68,7 @@ $(VENV)/.test: EXTRAS = test,examples
 $(VENV)/.test-all: EXTRAS = test-all
 $(VENV)/.dev: EXTRAS = dev
 $(VENV)/.cluster: EXTRAS = test,examples,ray,dask
-$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.docs: EXTRAS = docs,ray,dask
 $(VENV)/.release: EXTRAS = release
 
 native: build/native/.built  ## the native tests, into build/native (2 min)
@@ -266,6 +266,7 @@ covered: $(VENV)/.tools
 
 # The site, from the documents, the docstrings and the code (tools/build_site.py); LINKS=1 also checks links to other sites.
 docs: $(VENV)/.docs  ## build the documentation site into build/site/html; a warning is an error (2 min); LINKS=1
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet "torch==2.13.0"  # as CI has it
 	$(BIN)/python tools/build_site.py build/site $(if $(LINKS),--links)
 
 ##@ Packages
