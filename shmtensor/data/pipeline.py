@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -296,27 +297,36 @@ def collated(samples: list[Any]) -> Any:
     return detached(default_collate(samples))
 
 
-@contextmanager
-def naming(keys: Any, senders: Mapping[int, int]) -> Iterator[None]:
+class naming:  # noqa: N801 - a context manager, as those of contextlib
     """Add the indices of samples to errors of collation in a `with` statement, as far as these say which they are.
+
+    It is a class because errors that a generator raises keep its frames, and iterators, alive in CPython 3.13.
 
     Args:
         keys: of the batch.
         senders: numbers of the workers that loaded its samples, by position, where they are known.
     """
-    try:
-        yield
-    except (SampleMismatch, SampleTypeError) as error:
-        found, places = listed(keys), error.positions[:_NAMED]
-        if any(place >= len(found) for place in places):  # of other sequences, which a registered function collated
-            _note(error, keys)
-            raise
-        names = (repr(found[place]) + (f" (worker {senders[place]})" if place in senders else "") for place in places)
-        text = f"{error} (indices of these samples: {', '.join(names)})"
-        raise type(error)(text, error.positions) from None
-    except Exception as error:
-        _note(error, keys)
-        raise
+
+    def __init__(self, keys: Any, senders: Mapping[int, int]) -> None:
+        self._keys, self._senders = keys, senders
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if isinstance(error, SampleMismatch | SampleTypeError):
+                found, places = listed(self._keys), error.positions[:_NAMED]
+                if max(places, default=-1) < len(found):  # else a registered function has collated other sequences
+                    names = ", ".join(self._named(found[place], place) for place in places)
+                    raise type(error)(f"{error} (indices of these samples: {names})", error.positions) from None
+            if isinstance(error, Exception):
+                _note(error, self._keys)
+        finally:
+            del error  # of its own traceback: the cycle would keep iterators alive
+
+    def _named(self, key: Any, place: int) -> str:
+        return f"{key!r} (worker {self._senders[place]})" if place in self._senders else repr(key)
 
 
 def _note(error: Exception, keys: Any) -> None:
