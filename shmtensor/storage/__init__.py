@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from .storage import _rebuild_storage as _rebuild_storage
 
 def _make_class(row: ElementType) -> None:
     name = f"{row.prefix}Storage"
-    doc = f"Storage of {row.name} elements.\n\n{(Storage.__doc__ or '').partition('.')[2].partition('.')[2].strip()}"
+    whole = cleandoc(Storage.__doc__ or "")
+    doc = f"Storage of {row.name} elements.\n\n{whole.partition('.')[2].partition('.')[2].strip()}"
     types = {"dtype": DTYPES[row.dtype], "_dtype": row.dtype}
     body = {"__slots__": (), "__module__": __name__, "__qualname__": name, "__doc__": doc, **types}
     globals()[name] = STORAGE_CLASSES[row.dtype] = type(name, (Storage,), body)

@@ -47,7 +47,7 @@ def share_module(module: torch.nn.Module) -> torch.nn.Module:
     """Move all parameters and buffers of a torch module into our shared memory. Returns the module.
 
     Each storage gets one block. Tensors on it follow, as with `share_tensor_`: tied weights stay tied, and optimizers
-    and existing `state_dict`s keep the same tensors. Gradients stay private.
+    and the results of `state_dict` keep the same tensors. Gradients stay private.
 
     Raises:
         DTypeError: not a torch module.
