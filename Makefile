@@ -266,7 +266,7 @@ covered: $(VENV)/.tools
 
 # The site, from the documents, the docstrings and the code (tools/build_site.py); LINKS=1 also checks links to other sites.
 docs: $(VENV)/.docs  ## build the documentation site into build/site/html; a warning is an error (2 min); LINKS=1
-	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet "torch==2.13.0"  # as CI has it
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python tools/build_site.py build/site $(if $(LINKS),--links)
 
 ##@ Packages

@@ -339,8 +339,7 @@ constexpr Shape shape_of(bool dedicated) {
 //   R2  tail.count - head.count messages are inside; a message is published by the one store of `tail`, and taken by
 //       the one store of `head`
 //   R3  with no undo record, each hold listed in a message inside is an entry (its block, this ring's number, message)
-//   R4  an undo record names a transfer whose one store has not happened yet, or has happened, so that there is nothing
-//       to undo
+//   R4  an undo record names a transfer that is not committed, or one that is committed and has nothing to undo
 //   R5  with no undo record, head.bytes is tail.bytes as it was before the oldest message inside (except after a
 //       message whose memory was lost, until the next one is taken)
 //   R6  with no undo record, the commit number of an end is that of the last message that was put or taken with one

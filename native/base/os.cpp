@@ -441,7 +441,7 @@ bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t*
 
 namespace {
 
-// Sets `fields` to field 3 of /proc/<pid>/stat, which follows the command. ESRCH when there is no such process.
+// Sets `fields` to field 3 of /proc/<pid>/stat, which follows the command. ESRCH: no such process.
 int stat_of(int pid, char (&text)[1024], const char** fields) {
     char path[32];
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);

@@ -108,7 +108,7 @@ bool thread_exists(int thread);   // in this PID namespace; also true when this 
 robust_list_head* robust_list();  // the robust mutexes that this thread holds, as glibc registered them with the kernel
 // The first part of [begin, end) of a memory file that was ever written, in whole pages. False: there is none.
 bool next_written(int fd, std::uint64_t begin, std::uint64_t end, std::uint64_t* from, std::uint64_t* to);
-// Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH when there is no such process.
+// Field 22 of /proc/<pid>/stat: clock ticks since boot. ESRCH: no such process.
 int start_time(int pid, std::uint64_t* ticks);
 // Whether the process with this start time has ended, according to /proc. A zombie has ended.
 bool has_ended(int pid, std::uint64_t start_time);

@@ -28,8 +28,8 @@ constexpr std::uint64_t kDeviceDedicatedFrom = kDeviceArenaBytes / 4;  // the sa
 constexpr std::uint64_t kMinStep = 1 << 20, kMaxStep = 64 << 20;       // bytes reserved at a time
 constexpr std::uint64_t kKeptWarm = std::uint64_t{2} << 30;            // bytes of free dedicated segments kept reserved
 
-// What to request from the manager when there is no room: an arena up to kDedicatedFrom, above it a dedicated segment
-// with a payload of the returned size.
+// The bytes to request from the manager when no segment has room: for a block up to kDedicatedFrom its own size, for
+// which the manager makes an arena; for a larger one the payload of a dedicated segment.
 std::uint64_t payload_for(std::uint64_t bytes);
 
 // How the memory of a heap's segments is reserved: in pages, within quotas; or as a whole, with the segment (devices).

@@ -127,6 +127,18 @@ bool is_mine(const SharedLock& lock, const ClientThread& self) {
     return (lock.word.load(std::memory_order_relaxed) & ~std::uint64_t{kAsleep}) == mine;
 }
 
+std::uint32_t owner_pid(const SharedLock& lock, const ClientThread& self) {
+    const std::uint32_t identity = identity_in(lock.word.load());
+    const std::uint32_t index = slot_of(identity);
+    if (index == 0) return 0;
+    if (index == self.slot) return static_cast<std::uint32_t>(os::process_id());
+    const Slot& slot = self.group.slot(index);
+    const std::uint64_t word = slot.word.load();
+    std::uint32_t pid = slot.pid.load();
+    if (pid == 0 && state_of(word) == SlotState::client) pid = parent_of(word);
+    return is_gone(self, identity, true) ? 0 : pid;  // last: until then the slot may have passed to another client
+}
+
 // ---------------------------------------------------------------------------------------------------------- semaphores
 
 namespace {

@@ -34,6 +34,9 @@ bool try_lock(SharedLock& lock, const ClientThread& self, bool thorough = false)
 bool wait_lock(SharedLock& lock, const ClientThread& self, Spin& spin, std::uint64_t nanoseconds);
 bool unlock(SharedLock& lock);  // whichever thread holds it; false: none does
 bool is_mine(const SharedLock& lock, const ClientThread& self);
+// The process that holds the lock, by its id in the manager's PID namespace (own id: in ours). 0: no process, a dead
+// one, or one that the manager does not see.
+std::uint32_t owner_pid(const SharedLock& lock, const ClientThread& self);
 
 bool try_take(SharedSemaphore& semaphore);
 bool wait_take(SharedSemaphore& semaphore, Spin& spin, std::uint64_t nanoseconds);

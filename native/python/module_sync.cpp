@@ -109,6 +109,10 @@ struct PyLock : Over<SharedLock> {
     }
     std::uint32_t value() const { return touch(), at->word.load() == 0; }
     std::uint32_t maxvalue() const { return 1; }
+    std::optional<std::uint32_t> owner_pid() const {
+        const std::uint32_t pid = sync::owner_pid(*at, self());
+        return pid == 0 ? std::nullopt : std::optional(pid);
+    }
 };
 
 struct PySemaphore : Over<SharedSemaphore> {
@@ -297,7 +301,8 @@ void add_locks(nb::module_& m) {
     m.attr("LOCK_BYTES") = sizeof(SharedLock);
     add_semlock<PyLock>(m, "Mutex")
         .def("__init__", &make_lock, nb::arg("block"), nb::arg("recursive"), nb::arg("fresh"))
-        .def_prop_ro("owner_died", [](PyLock& self) { return self.touch(), self.at->inherited.load() != 0; });
+        .def_prop_ro("owner_died", [](PyLock& self) { return self.touch(), self.at->inherited.load() != 0; })
+        .def_prop_ro("owner_pid", &PyLock::owner_pid);
     add_semlock<PySemaphore>(m, "Units")
         .def("__init__", &make_semaphore, nb::arg("block"), nb::arg("bounded"), nb::arg("fresh"))
         .def(

@@ -8,14 +8,11 @@ since any process may release it; units that a killed process acquired stay acqu
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from math import isnan
 from multiprocessing import process
-from multiprocessing.connection import wait
 from operator import index
-from struct import Struct
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -30,9 +27,6 @@ SEM_VALUE_MAX = 2**31 - 1
 _LOOK = 0.1  # seconds between checks whether a process that waits in a barrier has died
 _MAX_PARTIES = 4096  # of a barrier
 _NOT_HELD = "not held by this process"
-_OWNER = Struct("<8xI")
-"""Of a SharedLock (native/base/layout.hpp): the half of its word that names the owner's slot and its generation."""
-_GENERATION = 0x3FFFF  # the bits of a generation in it
 Made = TypeVar("Made")
 
 
@@ -78,39 +72,6 @@ def _shown(thing: object, facts: Callable[[], str]) -> str:
         known = _NOT_HELD
     name = vars(thing).get("_name")
     return f"<{type(thing).__name__}({known}{'' if name is None else f', name={name!r}'})>"
-
-
-def _owner_pid(mutex: _native.Mutex) -> int | None:
-    """Return the process id of a lock's owner, as the manager sees it; None: see Lock.owner_pid. Does not block."""
-    if mutex._get_value():  # raises ClientUnavailable if this process does not hold the block
-        return None
-    client = mutex.block.client
-    identity = _OWNER.unpack_from(mutex.block)[0] >> 1
-    slot, generation = identity % _native.MAX_SLOTS, identity // _native.MAX_SLOTS
-    if not slot:
-        return None  # released meanwhile
-    facts, own = client.group.slot(slot), client.group.slot(client.slot)
-    if facts.state not in (_native.SLOT_CLIENT, _native.SLOT_EMBRYO) or facts.generation & _GENERATION != generation:
-        return None
-    if slot == client.slot:
-        return os.getpid()
-    sees_pids = own.pid == os.getpid()
-    if sees_pids and facts.pid and facts.start_time and _has_ended(facts.pid, facts.start_time):
-        return None  # and the manager has not noticed it
-    return facts.pid or None
-
-
-def _has_ended(pid: int, start_time: int) -> bool:
-    try:
-        pidfd = os.pidfd_open(pid)
-        try:
-            return _native.process_start_time(pid) != start_time or bool(wait([pidfd], 0))
-        finally:
-            os.close(pidfd)
-    except ProcessLookupError:
-        return True
-    except OSError:  # no descriptor is left, for example
-        return False
 
 
 class SemLock(reductions.Shared):
@@ -190,7 +151,7 @@ class Lock(SemLock):
         None: the lock is free, or its owner has died and nobody has acquired the lock since, or is in a PID namespace
         that the manager does not see. It is the id in the manager's PID namespace, but this process's own id here.
         """
-        return _owner_pid(self._semlock)
+        return self._semlock.owner_pid  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return _shown(self, lambda: f"owner={self._holder()[0]}")
@@ -225,7 +186,7 @@ class RLock(SemLock):
     @property
     def owner_pid(self) -> int | None:
         """Process id of the owner, as Lock.owner_pid."""
-        return _owner_pid(self._semlock)
+        return self._semlock.owner_pid  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return _shown(self, lambda: "{}, {}".format(*self._holder()))
