@@ -59,10 +59,10 @@ class StateDictMismatch(InvalidArgument, RuntimeError):
     """
 
 
-class SampleMismatch(InvalidArgument, RuntimeError):
-    """Samples of unequal shape, length, keys or kind, or integers beyond int64, cannot be in a batch; it names them.
+class SampleError(ShmTensorError):
+    """Samples that cannot be in one batch; it is a `SampleMismatch` or a `SampleTypeError`.
 
-    Make the samples equal in the dataset or its transform, pad them, or pass a `collate_fn` that does.
+    Change the samples in the dataset or its transform, or pass a `collate_fn` that does.
 
     Attributes:
         positions: indices of the affected samples in the batch.
@@ -76,6 +76,13 @@ class SampleMismatch(InvalidArgument, RuntimeError):
         return type(self), (*self.args, self.positions)
 
 
+class SampleMismatch(SampleError, InvalidArgument, RuntimeError):
+    """Samples of unequal shape, length, keys or kind, or integers beyond int64, cannot be in a batch; it names them.
+
+    Make the samples equal in the dataset or its transform, pad them, or pass a `collate_fn` that does.
+    """
+
+
 class DTypeError(ShmTensorError, TypeError):
     """Data of another type than required; the message names both types.
 
@@ -83,21 +90,11 @@ class DTypeError(ShmTensorError, TypeError):
     """
 
 
-class SampleTypeError(DTypeError):
+class SampleTypeError(SampleError, DTypeError):
     """A sample of a type that cannot be in a batch, or not beside the first one; the message names it.
 
     Convert it in the dataset or its transform, or pass a `collate_fn`.
-
-    Attributes:
-        positions: which samples of the batch it speaks of.
     """
-
-    def __init__(self, message: str, positions: tuple[int, ...] = ()) -> None:
-        super().__init__(message)
-        self.positions = positions
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (*self.args, self.positions)
 
 
 class LayoutError(ShmTensorError, ValueError):

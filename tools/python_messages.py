@@ -196,6 +196,9 @@ class Sources:
         """Return the exception classes that an expression may be; none for all other expressions."""
         if isinstance(node, ast.IfExp):
             return self.kinds(node.body, scope) + self.kinds(node.orelse, scope)
+        if isinstance(node, ast.Call) and last_name(node.func) == "type" and scope.function:
+            checked = _checked(scope.function, node.args[0])
+            return [kind for kind in checked if kind in self.classes and kind in self.exceptions]
         if not isinstance(node, ast.Name | ast.Attribute):
             return []
         if last_name(node) in self.exceptions:
@@ -401,6 +404,18 @@ def _names(function: ast.AST) -> dict[str, list[ast.expr] | None]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in assigned:
             found[node.id] = None
     return found
+
+
+def _checked(function: ast.AST, value: ast.expr) -> list[str]:
+    """The names in `isinstance(value, ...)`, wherever a function has it."""
+    return [
+        last_name(kind)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and last_name(call.func) == "isinstance"
+        and ast.unparse(call.args[0]) == ast.unparse(value)
+        for kind in ast.walk(call.args[1])
+    ]
 
 
 def _assigned(function: ast.AST | None, name: str) -> list[ast.expr]:

@@ -19,9 +19,8 @@ from ..errors import (
     LoaderTimeout,
     OutOfMemory,
     QuotaExceeded,
+    SampleError,
     SampleFailed,
-    SampleMismatch,
-    SampleTypeError,
 )
 from .collate import default_collate
 from .failures import Failure, batch_of_keys, indices, raise_failure
@@ -315,7 +314,7 @@ class naming:  # noqa: N801 - a context manager, as those of contextlib
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            if isinstance(error, SampleMismatch | SampleTypeError):
+            if isinstance(error, SampleError):
                 found, places = listed(self._keys), error.positions[:_NAMED]
                 if max(places, default=-1) < len(found):  # else a registered function has collated other sequences
                     names = ", ".join(self._named(found[place], place) for place in places)

@@ -23,8 +23,7 @@ from .._tensor.creation import empty, zeros
 from ..errors import (
     InvalidArgument,
     ManagerError,
-    SampleMismatch,
-    SampleTypeError,
+    SampleError,
     ShmTensorError,
     TaskFailed,
     WorkerDied,
@@ -478,7 +477,7 @@ class Simulations(User):
 
 def _unjoined(error: Exception, places: NDArray[np.int64]) -> Exception:
     """The error for results that cannot be joined, with their ids and what to do."""
-    positions = error.positions if isinstance(error, SampleMismatch | SampleTypeError) else ()
+    positions = error.positions if isinstance(error, SampleError) else ()
     found = [int(places[position]) for position in positions] or places.tolist()
     ids = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
     if len(places) == 1:
@@ -488,7 +487,7 @@ def _unjoined(error: Exception, places: NDArray[np.int64]) -> Exception:
             f"ids of these simulations: {ids}; the results stay: gather(1, 1) returns them one by one, or let the "
             "method return results of one shape"
         )
-    if isinstance(error, SampleMismatch | SampleTypeError):
+    if isinstance(error, SampleError):
         text = str(error).removesuffix(PADDING_ADVICE).removesuffix(COLLATION_ADVICE)
         return type(error)(f"{text} ({advice})", positions)
     with suppress(Exception):  # it refuses attributes
