@@ -37,7 +37,7 @@ test-cpython: $(VENV)/.install  ## the interpreter's own tests of multiprocessin
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --upgrade --target $(VENV)/cpython .
 	PYTHONPATH=$(abspath $(VENV)/cpython) $(BIN)/python tests/cpython/run.py --methods $(METHODS) --kinds $(KINDS) $(TESTFLAGS)
 
-model: check-tools  ## the explicit-state models, with and without each safeguard (4 min)
+model: check-tools  ## the explicit-state models, with and without each safeguard (6 min)
 	$(PYTHON) native/model/run.py
 
 ##@ Building

@@ -35,9 +35,10 @@ tool = _load()
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    text: str = tool.page()
-    return text
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "errors.md"
+    assert tool.main(["--write", str(path)]) == 0
+    return path.read_text()
 
 
 def words(text: str) -> str:
@@ -183,8 +184,7 @@ def test_escapes_what_myst_would_interpret() -> None:
     assert tool.escape("one ` alone") == r"one \` alone"
 
 
-def test_prints_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert tool.main(["--write", str(tmp_path / "errors.md")]) == 0
-    assert (tmp_path / "errors.md").read_text().startswith("# Error messages\n")
+def test_arguments(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert page.startswith("# Error messages\n")
     assert tool.main(["--unknown"]) == 2
     assert "--write" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """Run every model: sound with its safeguards, broken without any one of them. Exits with 0 if all is as expected.
 
-python run.py                           everything (about four minutes)
-python run.py --quick                   the same models with fewer kills (about a minute)
+python run.py                           everything (about six minutes)
+python run.py --quick                   the same models with fewer kills (about two minutes)
 python run.py holds                     one model
 python run.py holds --without rebuild   one run, with the trace
 python run.py holds --kills 1           with at most so many kills

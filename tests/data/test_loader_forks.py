@@ -88,14 +88,14 @@ def in_child() -> bool:
     return bool((a @ a)[0, 0] == 60 and queue.get(timeout=BOUND)[9].item() == 9)
 
 
-@pytest.mark.parametrize("forks", [5, pytest.param(1000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("forks", [5, pytest.param(300, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)])])
 def test_forks_while_threads_compute_and_send(forks):
     with Busy():
         for _ in range(forks):
             in_fork(in_child)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(150, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("times", [2, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)])])
 def test_loaders_while_threads_compute_and_send(times):
     wanted = Rows().x.reshape(8, 8, 5).tolist()
     with Busy():

@@ -86,6 +86,12 @@ def _holders(listing: dict[str, Any]) -> str:
         )
         if row["live_blocks"] and row["ring"] is None:
             lines.append(f"  arena of {owner}: {row['live_blocks']} blocks, {row['live_bytes']} B: {held}")
+    for row in listing["rings"]:
+        lines += [
+            f"  ring {row['ring']}: {lock} {pids.get(row[lock], row[lock])}"
+            for lock in ("put_lock_slot", "get_lock_slot")
+            if row[lock] is not None
+        ]
     return "\n".join(lines)
 
 

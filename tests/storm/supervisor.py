@@ -518,27 +518,34 @@ class Supervisor:
             findings.quiet.append(audit.Holdings.of(self.manager))
             return
         first = findings.quiet[0]
-        now = self._await_holdings(first)
+        now, _ = self._await_holdings(first, RELEASE_BOUND)
         if now != first:
             self._renew_workers()
-            before, now = now, self._await_holdings(first)
+            before = now
+            now, seconds = self._await_holdings(first, SLOTS_BOUND)
             if now.nbytes < before.nbytes:
                 findings.inherited.append(before.nbytes - now.nbytes)
+            if now == first and seconds > RELEASE_BOUND:
+                findings.late.append(f"what dead workers of the pool held was free after {seconds:.2f} s")
         findings.quiet.append(now)
         if now != first:
             self.journal.problem(f"at rest after {findings.killed} kills: {now}, and at first: {first}\n{now.detail}")
         findings.stranded_bytes = max(findings.stranded_bytes, now.nbytes - first.nbytes)
         findings.stranded_blocks = max(findings.stranded_blocks, now.blocks - first.blocks)
 
-    def _await_holdings(self, expected: audit.Holdings) -> audit.Holdings:
-        """What lives, once it is as expected, or after a while."""
+    def _await_holdings(self, expected: audit.Holdings, bound: float) -> tuple[audit.Holdings, float]:
+        """What lives, once it is as expected, or after a while, and seconds until its memory was, `bound` at most."""
         began = time.monotonic()
+        seconds = 0.0
         while (now := audit.Holdings.of(self.manager)) != expected:
-            bound = SLOTS_BOUND if replace(now, dead=expected.dead) == expected else RELEASE_BOUND
-            if time.monotonic() - began > bound:
+            is_free = replace(now, dead=expected.dead) == expected
+            waited = time.monotonic() - began
+            if not is_free:
+                seconds = waited
+            if waited > (SLOTS_BOUND if is_free else bound):
                 break
             time.sleep(0.01)
-        return now
+        return now, seconds
 
     def _renew_workers(self) -> None:
         """Have the pools replace their workers now that they have no task.
