@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("channel_storm.py")
         pytest.param(["--kills", "10", "--resets", "10"], id="short"),
         pytest.param(
             ["--kills", "10", "--resets", "10", "--namespaces"],
-            marks=pytest.mark.skipif(bool(unavailable()), reason=unavailable()),
+            marks=[pytest.mark.exhaustive, pytest.mark.skipif(bool(unavailable()), reason=unavailable())],
             id="namespaces",
         ),
         pytest.param(["--kills", "100", "--resets", "100"], marks=pytest.mark.exhaustive, id="kills"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import random
 import re
@@ -29,7 +30,8 @@ TRAINING = [
     ("a3c.py", "--steps", "2500"),
     ("hogwild_torch.py", "--epochs", "150"),
 ]
-CASES = [(arguments, method) for method in ("fork", "spawn", "forkserver") for arguments in TRAINING]
+CASES = list(zip(TRAINING, itertools.cycle(("fork", "spawn", "forkserver")), strict=False))
+"""Each program under one start method, in turn."""
 
 
 @pytest.fixture
