@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tiers import needs_sources
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = {"errors.md", "modules.md", "contributing.md", "changelog.md", "benchmarks.md", "examples.md", "models.md"}
@@ -11,12 +12,14 @@ MADE = {"errors.md", "modules.md", "contributing.md", "changelog.md", "benchmark
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+@needs_sources
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text()):
         assert "://" in target or target in MADE or (document.parent / target).exists(), target
 
 
+@needs_sources
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_that_are_named_exist(document: Path) -> None:
     folders = "shmtensor|native|tests|tools|examples|benchmarks|docs"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import needs_sources
 
 from shmtensor import errors
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "shmtensor"
 NATIVE = ROOT / "native" / "python"
 
-pytestmark = pytest.mark.any_python
+pytestmark = [pytest.mark.any_python, needs_sources]
 
 
 def _load() -> Any:

@@ -63,7 +63,7 @@ class Program:
     def add(self, source: str, line: int) -> None:
         self.text += "\n" * (line - 1 - self.text.count("\n")) + source
         self.modules |= set(re.findall(r"^\s*(?:import|from) (\w+)", source, re.MULTILINE))
-        self.modules |= {"torch"} if 'output="torch"' in source else set()
+        self.modules |= {"torch"} if re.search(r'output="torch"|\.torch\(|from_torch\(', source) else set()
 
     @property
     def name(self) -> str:

@@ -566,5 +566,5 @@ def test_importing_the_server_imports_neither_numpy_nor_tensors() -> None:
         "known = ('shmtensor._native', 'shmtensor._loading', 'shmtensor.errors'); "
         "assert all(m.startswith('shmtensor.manager') or m in known for m in ours), ours"
     )
-    program = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); {code}"
+    program = f"import sys; sys.path.append({str(Path(p.__file__).parents[2])!r}); {code}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

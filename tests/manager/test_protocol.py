@@ -248,5 +248,5 @@ def test_every_change_of_a_byte_gives_a_message_or_malformed(message: p.Message)
 
 def test_protocol_needs_no_sockets() -> None:
     code = "import sys, shmtensor.manager.protocol; assert 'socket' not in sys.modules and 'numpy' not in sys.modules"
-    program = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); {code}"
+    program = f"import sys; sys.path.append({str(Path(p.__file__).parents[2])!r}); {code}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

@@ -18,7 +18,7 @@ from shmtensor.manager import address, cli
 
 pytestmark = pytest.mark.any_python
 
-UNITS = ROOT / "shmtensor" / "manager" / "systemd"
+UNITS = Path(address.__file__).parent / "systemd"
 NAMES = ("shmtensor-manager.socket", "shmtensor-manager.service")
 COMMAND = f"{sys.executable} -m shmtensor.manager"
 

@@ -1,11 +1,16 @@
-"""Selects the cases of a test for `make test`, and those only for `make test-all`."""
+"""Selects which tests run: the cases for `make test`, those only for `make test-all`, those that read the sources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+needs_sources = pytest.mark.skipif(
+    not (Path(__file__).parents[2] / "native").exists(), reason="reads the sources, which a wheel has not"
+)
 
 
 def first(values: Iterable[Any], count: int = 1) -> list[Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiers import needs_sources
 
 import shmtensor as st
 from shmtensor import Tensor
@@ -63,6 +64,7 @@ def test_a_form_says_what_it_is(row, form):
         assert pickle.loads(pickle.dumps(form)) is form
 
 
+@needs_sources
 def test_stubs_are_as_they_would_be_made():
     tool = ROOT.parent.parent / "tools/stubs.py"
     show = "print(*(str(path) for path, text in made['stubs']().items() if path.read_text() != text), sep=', ', end='')"
