@@ -111,7 +111,8 @@ def output_of(text: str, path: Path, there: World) -> str:
     """What a program prints, which is written to a path and run there, with a manager of its own."""
     path.write_text(text)
     command = [sys.executable, path.name]
-    env = {**os.environ, "SHMTENSOR_RUNTIME_DIR": str(there.directory)}
+    # Unbuffered, almost as on a terminal: what is in a buffer when another thread forks a worker is printed by both.
+    env = {**os.environ, "SHMTENSOR_RUNTIME_DIR": str(there.directory), "PYTHONUNBUFFERED": "1"}
     done = subprocess.run(
         command, cwd=path.parent, env=env, capture_output=True, text=True, timeout=BOUND * 3, check=False
     )
