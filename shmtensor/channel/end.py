@@ -69,7 +69,9 @@ class End:
         self.control: Any = _opened(Event, blocks["control"])
         self._wants = config["role"] == LISTENING
         form = PICKLE_BY_VALUE if config["pickle"] else REFUSE_PICKLE
-        self.outbox._ring.form = form if config["role"] == LISTENING else form | COPY_TENSORS
+        if config["role"] != LISTENING and config["copy"]:
+            form |= COPY_TENSORS
+        self.outbox._ring.form = form
 
     def change(self, facts: dict[str, Any]) -> None:
         """Change the configuration. No link process may be running."""

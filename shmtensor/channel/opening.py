@@ -45,6 +45,7 @@ def listen(
     timeout: float = TIMEOUT,
     window: int | str = WINDOW,
     max_peers: int = 256,
+    copy: bool = True,
 ) -> BroadcastChannel: ...
 @overload
 def listen(
@@ -60,6 +61,7 @@ def listen(
     timeout: float = TIMEOUT,
     window: int | str = WINDOW,
     max_peers: int = 256,
+    copy: bool = True,
 ) -> Channel: ...
 def listen(
     address: str,
@@ -75,6 +77,7 @@ def listen(
     timeout: float = TIMEOUT,
     window: int | str = WINDOW,
     max_peers: int = 256,
+    copy: bool = True,
 ) -> Channel | BroadcastChannel:
     """Open a channel, a queue or a broadcast, to which processes on any machine can connect. Blocks until it listens.
 
@@ -99,6 +102,8 @@ def listen(
         window: bytes that each connected end may have in transit to this end, as a number or as "64M". A single message
             may be larger.
         max_peers: maximum number of sessions at a time.
+        copy: whether `put` copies tensors for other machines. False: a tensor in shared memory is sent from there, with
+            its whole storage. Do not write to it after `put`: the message can have old and new values.
 
     Raises:
         InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
@@ -106,7 +111,7 @@ def listen(
         OutOfMemory, ManagerError: see `shmtensor.errors`.
     """
     where = parse(address)
-    config = _config(LISTENING, where, broadcast, name, keys, encrypt, pickle, timeout, window)
+    config = _config(LISTENING, where, broadcast, name, keys, encrypt, pickle, timeout, window, copy)
     bounds: dict[str, Any] = {
         "maxsize": bound(maxsize, "maxsize", MAX_MESSAGES),
         "maxbytes": bound(maxbytes, "maxbytes", MAX_BYTES),
@@ -142,6 +147,7 @@ def connect(
     timeout: float = TIMEOUT,
     window: int | str = WINDOW,
     prefetch: int = PREFETCH,
+    copy: bool = True,
 ) -> BroadcastChannel: ...
 @overload
 def connect(
@@ -155,6 +161,7 @@ def connect(
     timeout: float = TIMEOUT,
     window: int | str = WINDOW,
     prefetch: int = PREFETCH,
+    copy: bool = True,
 ) -> Channel: ...
 def connect(
     address: str,
@@ -167,6 +174,7 @@ def connect(
     timeout: float = TIMEOUT,
     window: int | str = WINDOW,
     prefetch: int = PREFETCH,
+    copy: bool = True,
 ) -> Channel | BroadcastChannel:
     """Connect to a channel. Blocks until the listening end answers, up to `timeout` seconds.
 
@@ -187,6 +195,7 @@ def connect(
         prefetch: number of messages that may be fetched ahead of this end's calls of `get`. 1: a message is fetched
             when a process asks for it, which takes a round trip each time. More is faster, but other ends cannot get
             messages that were fetched for this one.
+        copy: as for `listen`, for what is put at this end.
 
     Raises:
         InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.
@@ -199,7 +208,7 @@ def connect(
         raise InvalidArgument(f"{address!r} has no port; connect to the one that the listening end's `address` has")
     if type(prefetch) is not int or not 1 <= prefetch <= 2**31:
         raise InvalidArgument(f"prefetch must be an integer of at least 1, not {prefetch!r}")
-    config = _config(CONNECTED, where, broadcast, name, keys, encrypt, pickle, timeout, window)
+    config = _config(CONNECTED, where, broadcast, name, keys, encrypt, pickle, timeout, window, copy)
     known = _named(config)
     if known is not None:
         return _linked(known)
@@ -219,7 +228,7 @@ def connect(
 
 def _config(
     role: str, where: Address, broadcast: bool, name: str | None, keys: Any, encrypt: bool, pickle: bool,
-    timeout: float, window: int | str,
+    timeout: float, window: int | str, copy: bool,
 ) -> dict[str, Any]:  # fmt: skip
     if name is not None:
         name_of(name)
@@ -242,7 +251,8 @@ def _config(
     return {
         "role": role, "kind": "broadcast" if broadcast else "queue", "host": where.host, "port": where.port,
         "stream": name, "keys": directory, "encrypt": bool(encrypt), "pickle": bool(pickle), "timeout": float(timeout),
-        "window": nbytes, "max_message": MAX_MESSAGE, "group": client.default().stats().group,
+        "window": nbytes, "max_message": MAX_MESSAGE, "copy": bool(copy),
+        "group": client.default().stats().group,
     }  # fmt: skip
 
 
@@ -259,7 +269,7 @@ def _named(config: dict[str, Any]) -> End | None:
         return None
     if end.config["role"] == LISTENING and not end.state.port and not end.is_linked():  # it has never listened
         end.change({"host": config["host"], "port": config["port"]})
-    for what in ("kind", "host", "port", "pickle", "keys", "encrypt", "timeout", "window"):
+    for what in ("kind", "host", "port", "pickle", "keys", "encrypt", "timeout", "window", "copy"):
         there = (end.state.port or end.config[what]) if what == "port" else end.config[what]
         if there != config[what] and (what != "port" or config[what]):
             raise InvalidArgument(

@@ -61,8 +61,12 @@ def test_on_the_machine_of_the_listening_end_the_queue_itself_is_used():
         assert queue.stats().connected == 0
 
 
-def test_a_tensor_is_copied_when_it_is_put_for_another_machine():
-    with closing(channel.listen(LOCAL)) as queue, elsewhere("command", queue.address, {"prefetch": 1}) as there:
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_tensor_is_copied_when_it_is_put_for_another_machine(copy):
+    with (
+        closing(channel.listen(LOCAL, copy=copy)) as queue,
+        elsewhere("command", queue.address, {"prefetch": 1}) as there,
+    ):
         there.hear()
         queue.put("first")
         assert there.ask(["get"]) == ["ok", "first"]
@@ -71,7 +75,19 @@ def test_a_tensor_is_copied_when_it_is_put_for_another_machine():
             queue.put(mine)
         mine.fill_(7)
         for _ in range(4):
-            assert there.ask(["get"])[1][3] == 100_000
+            assert there.ask(["get"])[1][3] == (100_000 if copy else 700_000)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_tensor_from_another_machine_was_copied_when_it_was_put_there(copy):
+    with (
+        closing(channel.listen(LOCAL, maxsize=1)) as queue,
+        elsewhere("command", queue.address, {"copy": copy}) as there,
+    ):
+        there.hear()
+        # One is in the queue and one in transit, so the third is not sent yet when it is overwritten.
+        assert there.ask(["put_and_fill", 3, 7]) == ["ok", None]
+        assert [float(queue.get(timeout=BOUND)[0]) for _ in range(3)][2] == (1 if copy else 7)
 
 
 def test_batches_coroutines_and_descriptors():

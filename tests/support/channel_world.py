@@ -144,6 +144,14 @@ def command(address: str, options: dict[str, Any]) -> None:
 
                 queue.put(np.full(arguments[0], arguments[1], np.uint8), *arguments[2:])
                 result = None
+            elif name == "put_and_fill":
+                import shmtensor
+
+                tensor = shmtensor.ones(100_000)
+                for _ in range(arguments[0]):
+                    queue.put(tensor)
+                tensor.fill_(arguments[1])
+                result = None
             elif name == "stats":
                 result = queue.stats().__dict__
             elif name == "link":

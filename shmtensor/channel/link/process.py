@@ -245,7 +245,7 @@ class Link:
         state.connected = sum(stream.peer is not None for stream in self.streams.values())
         if self.config["role"] == LISTENING:
             takers = any(stream.row.flags & Row.CONSUMER for stream in self.streams.values())
-            self.outbox_ring.copied = takers
+            self.outbox_ring.copied = takers and self.config["copy"]
 
     # --------------------------------------------------------------------------------------------------------- time
 
