@@ -29,6 +29,13 @@ for _variable in ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "XDG_RUNTIME_DIR"):
 os.environ["SHMTENSOR_RUNTIME_DIR"] = _directory
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What is tested under several start methods is tested under forkserver in the exhaustive tier only."""
+    callspec = getattr(item, "callspec", None)
+    if callspec and any(isinstance(value, str) and value == "forkserver" for value in callspec.params.values()):
+        item.add_marker(pytest.mark.exhaustive)
+
+
 def pytest_collection() -> None:
     """What pytest collects stays: no collection of garbage need look through it, now or later."""
     gc.disable()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "shmtensor"
 NATIVE = ROOT / "native" / "python"
 
-pytestmark = [pytest.mark.any_python, needs_sources]
+pytestmark = [pytest.mark.any_python, pytest.mark.exhaustive, needs_sources]
 
 
 def _load() -> Any:

@@ -142,8 +142,9 @@ def test_a_network_learns_digits_that_move(place: Place, tmp_path: Path, method:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", first(["fork", "spawn"]))
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_words_that_mean_similar_things_are_near(place: Place, tmp_path: Path, method: str) -> None:
     plot = tmp_path / "plots" / "words.png"
     process = place.start(
@@ -195,6 +196,7 @@ def test_a_learner_learns_from_actors(place: Place, tmp_path: Path, method: str)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
 def test_a_learner_goes_on_when_a_worker_is_killed(place: Place, tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
@@ -289,8 +291,9 @@ def test_hogwild_stops_at_an_interrupt(place: Place, tmp_path: Path, method: str
 # ---- image_loading.py ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", first(["fork", "spawn"]))
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_network_learns_photographs_that_workers_decode(place: Place, tmp_path: Path, method: str) -> None:
     plot = tmp_path / "plots" / "images.png"
     process = place.start(
@@ -351,10 +354,9 @@ def check_pipeline(output: str) -> dict[str, int]:
     return shares
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize(
-    "where", [(), pytest.param(("--groups",), marks=pytest.mark.exhaustive)], ids=["one", "groups"]
-)
+@pytest.mark.parametrize("where", [(), ("--groups",)], ids=["one", "groups"])
 def test_a_pipeline_goes_on_when_a_decoder_is_killed(place: Place, where: tuple[str, ...]) -> None:
     process = place.start("pipeline.py", "--quick", *where)
     pid = int(await_line(process, r"^pids: .*decoder1 (\d+)")[1])

@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("channel_storm.py")
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(["--kills", "10", "--resets", "10"], id="short"),
+        pytest.param(["--kills", "10", "--resets", "10"], marks=pytest.mark.exhaustive, id="short"),
         pytest.param(
             ["--kills", "10", "--resets", "10", "--namespaces"],
             marks=[pytest.mark.exhaustive, pytest.mark.skipif(bool(unavailable()), reason=unavailable())],

@@ -24,7 +24,13 @@ def group() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name in ("tensors", "training") else [])
+        for name in sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py"))
+    ],
+)
 def test_cases(name, group):
     if name in ("jax", "torch"):
         pytest.importorskip(name)
@@ -46,6 +52,7 @@ def test_cases(name, group):
     assert " passed" in done.stdout or (name == "jax" and "needs a JAX" in done.stdout)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_hogwild_on_a_device(tmp_path):
     """The example, as a user runs it; without a GPU on the stand-in, which every process gets by `sitecustomize`."""

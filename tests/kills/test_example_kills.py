@@ -82,9 +82,10 @@ class Staff:
         return True
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "method"),
-    first(CASES),
+    CASES,
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
 def test_training_goes_on_when_workers_are_killed(
