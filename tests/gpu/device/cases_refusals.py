@@ -1,10 +1,13 @@
 """Refusals of the GPU driver: clear errors, and nothing is lost."""
 
+from contextlib import closing
+
 import gpu_world
 import pytest
 
 import shmtensor as st
-from shmtensor.errors import DeviceUnavailable, OutOfMemory
+from shmtensor import channel
+from shmtensor.errors import DeviceUnavailable, NotSupported, OutOfMemory
 from shmtensor.gpu import driver
 
 BOUND = 30.0
@@ -67,3 +70,12 @@ def test_a_receiver_that_must_not_map(host, start):
 def test_a_cupy_that_is_too_old(monkeypatch):
     monkeypatch.setattr("cupy.__version__", "12.3.0")
     assert driver._missing_package() == "CuPy 12.3.0 is too old; install 13 or newer"
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_channel(copy):
+    with closing(channel.listen("tcp://127.0.0.1:0", copy=copy)) as queue:
+        with pytest.raises(NotSupported, match=r"sent through a channel; put x\.cpu\(\)"):
+            queue.put({"x": st.ones(1000, device="cuda", shared=True)})
+        queue.put(st.ones(1000, device="cuda").cpu())
+        assert queue.get(timeout=BOUND).sum().item() == 1000
