@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import shutil
 import socket
 import subprocess
@@ -318,23 +317,32 @@ class BrokenListener:
         with suppress(OSError):
             while True:
                 begun, hello = handshake.accept(self._listener.accept()[0], None, True, self._welcome)
-                begun.setblocking(True)
+                begun.settimeout(BOUND)
                 self._open.append(begun)
                 if hello.get("session") is not None:
                     self.hellos.append(hello)
-                    select.select([begun], [], [], BOUND)  # its credits: nothing may be sent before them
-                    begun.sendall(self._saying.pop(0) if self._saying else b"")
+                    if self._saying and self._is_asked(begun):
+                        begun.sendall(self._saying.pop(0))
+
+    def _is_asked(self, connection):
+        """Wait until the other end asks for a message: none may be sent before. False: it closed the connection."""
+        while data := connection.recv(wire.HEAD_BYTES, socket.MSG_WAITALL):
+            head = wire.unpack(memoryview(data), 0)
+            if head.kind == wire.ACK and head.third:
+                return True
+        return False
 
     def _welcome(self, hello):
         general = {"boot": "", "group": "", "name": "", "check": "ab" * 32, "maxsize": 0, "maxbytes": 0, "policy": None}
         return {**general, "timeout": 20.0, "number": 1, "received": 0}
 
     def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for one in (self._listener, *self._open):
+            with suppress(OSError):  # it is no longer connected
+                one.shutdown(socket.SHUT_RDWR)
         self._thread.join(BOUND)
-        for connection in self._open:
-            connection.close()
+        for one in (self._listener, *self._open):
+            one.close()
 
 
 @pytest.mark.parametrize("name", ["a gap", "a kind that is not", "too much", "an impossible ack"])
