@@ -109,7 +109,8 @@ class Channel(_Linked, Queue[Any]):
 
     Each message goes to one `get`, on any machine, and the messages of one process arrive in the order in which it put
     them. Between machines, messages are sent by value: tensors are copied when they are put, so later writes have no
-    effect. Between processes on the machine of the listening end, tensors are shared, as in a queue.
+    effect, unless the end was opened with copy=False. Between processes on the machine of the listening end, tensors
+    are shared, as in a queue.
 
     In addition to the exceptions of a Queue, `put` and `get` raise DTypeError for a value that needs pickle if the
     channel was not opened with pickle=True, and ConnectionLost once the other end is gone and all messages that had

@@ -102,8 +102,9 @@ def listen(
         window: bytes that each connected end may have in transit to this end, as a number or as "64M". A single message
             may be larger.
         max_peers: maximum number of sessions at a time.
-        copy: whether `put` copies tensors for other machines. False: a tensor in shared memory is sent from there, with
-            its whole storage. Do not write to it after `put`: the message can have old and new values.
+        copy: whether `put` copies tensors for other machines. False: a tensor is moved into shared memory if necessary,
+            as by `Queue.put`, and sent from there with its whole storage. Do not write to it after `put`: the message
+            could have old and new values.
 
     Raises:
         InvalidArgument: a malformed argument, or no keys for an address that is not on the loopback.

@@ -338,7 +338,7 @@ class BrokenListener:
 
     def close(self):
         for one in (self._listener, *self._open):
-            with suppress(OSError):  # it is no longer connected
+            with suppress(OSError):  # closed by the other end
                 one.shutdown(socket.SHUT_RDWR)
         self._thread.join(BOUND)
         for one in (self._listener, *self._open):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manager_world import BOUND, World, until
+from manager_world import TORCH_BOUND, World, until
 
 torch = pytest.importorskip("torch")
 
@@ -40,7 +40,7 @@ FORK = mp.get_context("fork")
 
 
 def finish(process: Any) -> None:
-    process.join(BOUND)
+    process.join(TORCH_BOUND)
     assert process.exitcode == 0
 
 
@@ -54,7 +54,7 @@ def started(target: Callable[..., Any], *arguments: Any, ctx: Any = FORK) -> Any
 
 
 def fill(queue: Any, done: Any) -> None:
-    data = queue.get(timeout=BOUND)
+    data = queue.get(timeout=TORCH_BOUND)
     data[0][:] = 4
     done.set()
 
@@ -63,7 +63,7 @@ def send_twice(queue: Any, done: Any, device: str = "cpu") -> None:
     x = torch.ones(5, 5, device=device)
     queue.put(x)
     queue.put(x)
-    assert done.wait(BOUND)
+    assert done.wait(TORCH_BOUND)
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
@@ -73,12 +73,12 @@ def sharing() -> None:
     queue, done = FORK.Queue(), FORK.Event()
     queue.put(data)
     process = started(fill, queue, done)
-    assert done.wait(BOUND)
+    assert done.wait(TORCH_BOUND)
     assert all(part.eq(4).all() for part in data)
     finish(process)
     queue, done = FORK.Queue(), FORK.Event()
     process = started(send_twice, queue, done)
-    first, second = queue.get(timeout=BOUND), queue.get(timeout=BOUND)
+    first, second = queue.get(timeout=TORCH_BOUND), queue.get(timeout=TORCH_BOUND)
     assert first.eq(1).all()
     assert first.untyped_storage()._cdata == second.untyped_storage()._cdata
     del first, second
@@ -91,7 +91,7 @@ def preserved() -> None:
     data = [x._typed_storage(), x, x[2], x[:, 1]]
     queue = FORK.Queue()
     queue.put(data)
-    storage, *tensors = queue.get(timeout=BOUND)
+    storage, *tensors = queue.get(timeout=TORCH_BOUND)
     number = data[0]._cdata
     assert storage._cdata == number and type(storage) is type(data[0])
     assert all(tensor.untyped_storage()._cdata == number for tensor in tensors)
@@ -138,7 +138,7 @@ def names() -> None:
     queue = mp.Queue()
     queue.put(torch.zeros(4).untyped_storage())
     assert list(Path("/dev/shm").glob(f"torch_{os.getpid()}_*"))
-    assert queue.get(timeout=BOUND).nbytes() == 16
+    assert queue.get(timeout=TORCH_BOUND).nbytes() == 16
 
 
 NAMED = """
@@ -164,9 +164,9 @@ def test_segments_with_names(here: World) -> None:
 
 
 def seen(queue: Any, replies: Any, changed: Any) -> None:
-    x = queue.get(timeout=BOUND)
+    x = queue.get(timeout=TORCH_BOUND)
     replies.put("ready")
-    assert changed.wait(BOUND)
+    assert changed.wait(TORCH_BOUND)
     wanted = torch.arange(1.0, 26).view(5, 5)
     wanted[0, 0] = 1000
     found = [x.data.equal(wanted), x.grad is None, not x._backward_hooks, x.requires_grad, type(x)]
@@ -187,11 +187,11 @@ def variables() -> None:
             queue, replies, changed = FORK.Queue(), FORK.Queue(), FORK.Event()
             process = started(seen, queue, replies, changed)
             queue.put(x)
-            assert replies.get(timeout=BOUND) == "ready"
+            assert replies.get(timeout=TORCH_BOUND) == "ready"
             x.data[0, 0] = 1000
             x.grad.data[:] = torch.ones(5, 5) * 4
             changed.set()
-            assert replies.get(timeout=BOUND) == [True, True, True, requires_grad, kind]
+            assert replies.get(timeout=TORCH_BOUND) == [True, True, True, requires_grad, kind]
             finish(process)
             assert x.data.eq(1).all() and x.grad.eq(4).all()
 
@@ -217,7 +217,7 @@ def test_an_integer_parameter_as_an_argument(method: str) -> None:
 def test_meta_tensors_in_another_process() -> None:
     queue, done = FORK.Queue(), FORK.Event()
     process = started(send_twice, queue, done, "meta")
-    first, second = queue.get(timeout=BOUND), queue.get(timeout=BOUND)
+    first, second = queue.get(timeout=TORCH_BOUND), queue.get(timeout=TORCH_BOUND)
     assert first.device.type == second.device.type == "meta" and first.shape == second.shape == (5, 5)
     done.set()
     finish(process)

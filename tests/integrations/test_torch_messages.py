@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import pytest
-from manager_world import BOUND, until
+from manager_world import TORCH_BOUND, until
 
 torch = pytest.importorskip("torch")
 
@@ -30,7 +30,7 @@ DTYPES = [
 
 
 def finish(process: Any) -> None:
-    process.join(BOUND)
+    process.join(TORCH_BOUND)
     assert process.exitcode == 0
 
 
@@ -45,7 +45,7 @@ def sent(value: Any, queue: Any = None) -> Any:
 
 
 def fill(queue: Any, done: Any) -> None:
-    data = queue.get(timeout=BOUND)
+    data = queue.get(timeout=TORCH_BOUND)
     data[0][:] = 4
     done.set()
 
@@ -57,7 +57,7 @@ def test_sender_sees_what_the_receiver_writes(ctx: Any) -> None:
     queue.put(data)
     process = ctx.Process(target=fill, args=(queue, done))
     process.start()
-    assert done.wait(BOUND)
+    assert done.wait(TORCH_BOUND)
     assert data[0].eq(4).all() and data[1].eq(4).all()
     finish(process)
 
@@ -66,14 +66,14 @@ def put_twice(queue: Any, done: Any) -> None:
     x = torch.ones(5, 5)
     queue.put(x)
     queue.put(x)
-    assert done.wait(BOUND)
+    assert done.wait(TORCH_BOUND)
 
 
 def test_what_is_received_twice_is_one_storage(ctx: Any) -> None:
     queue, done = ctx.Queue(), ctx.Event()
     process = ctx.Process(target=put_twice, args=(queue, done))
     process.start()
-    first, second = queue.get(timeout=BOUND), queue.get(timeout=BOUND)
+    first, second = queue.get(timeout=TORCH_BOUND), queue.get(timeout=TORCH_BOUND)
     assert first.eq(1).all()
     assert first.untyped_storage()._cdata == second.untyped_storage()._cdata
     del second
@@ -233,7 +233,7 @@ def test_modules(ctx: Any) -> None:
     replies = ctx.Queue()
     process = ctx.Process(target=step, args=(module, replies))
     process.start()
-    back = replies.get(timeout=BOUND)
+    back = replies.get(timeout=TORCH_BOUND)
     finish(process)
     for name, value in module.named_parameters():
         times = 2 if name in ("0.weight", "2.weight") else 1
@@ -295,7 +295,7 @@ def test_spawn_of_several() -> None:
 def read_state(broadcast: Any, ready: Any, replies: Any) -> None:
     with broadcast.reader() as reader:
         ready.release()
-        state = reader.get(timeout=BOUND)
+        state = reader.get(timeout=TORCH_BOUND)
         replies.put({name: float(value.sum()) for name, value in state.items()})
         state["weight"][0] += 1
 
@@ -308,12 +308,12 @@ def test_a_broadcast_of_a_state_dict_reaches_all_readers(ctx: Any) -> None:
     for reader in readers:
         reader.start()
     for _ in readers:
-        assert ready.acquire(timeout=BOUND)
+        assert ready.acquire(timeout=TORCH_BOUND)
     wanted = {name: pytest.approx(float(value.sum()), abs=10) for name, value in module.state_dict().items()}
     row = module.weight.detach()[0].clone()
     broadcast.put(module.state_dict())
     for _ in readers:
-        assert replies.get(timeout=BOUND) == wanted
+        assert replies.get(timeout=TORCH_BOUND) == wanted
     for reader in readers:
         finish(reader)
     assert (module.weight.detach()[0] > row).all()  # by 1 to 3: they may have added at the same time
@@ -331,13 +331,13 @@ def test_a_tensor_outlives_its_sender(how: str) -> None:
     queue = mp.Queue()
     process = FORK.Process(target=put_and_end, args=(queue, how))
     process.start()
-    process.join(BOUND)
-    assert torch.equal(queue.get(timeout=BOUND), torch.arange(1000.0))
+    process.join(TORCH_BOUND)
+    assert torch.equal(queue.get(timeout=TORCH_BOUND), torch.arange(1000.0))
 
 
 def receive_many(queue: Any, replies: Any, count: int) -> None:
     limit_descriptors()
-    tensors = [queue.get(timeout=BOUND) for _ in range(count)]
+    tensors = [queue.get(timeout=TORCH_BOUND) for _ in range(count)]
     replies.put(sum(int(tensor[0]) for tensor in tensors))
 
 
@@ -390,7 +390,7 @@ def test_memory_of_received_tensors_is_freed() -> None:
 
 
 def take_theirs(queue: Any, replies: Any) -> None:
-    queue.get(timeout=BOUND).fill_(6)
+    queue.get(timeout=TORCH_BOUND).fill_(6)
     replies.put(True)
 
 
@@ -400,7 +400,7 @@ def test_memory_that_torch_has_shared_stays_there() -> None:
     process = FORK.Process(target=take_theirs, args=(queue, replies))
     process.start()
     queue.put(x)
-    assert replies.get(timeout=BOUND)
+    assert replies.get(timeout=TORCH_BOUND)
     finish(process)
     assert x.eq(6).all() and not in_ours(x)
 
@@ -409,9 +409,9 @@ def test_memory_that_torch_has_shared_is_received_once() -> None:
     broadcast = mp.Broadcast(4)
     with broadcast.reader() as first, broadcast.reader() as second:
         broadcast.put(collections.OrderedDict(x=torch.zeros(4).share_memory_()))
-        assert first.get(timeout=BOUND)["x"].eq(0).all()
+        assert first.get(timeout=TORCH_BOUND)["x"].eq(0).all()
         with pytest.raises(errors.StaleHandle, match="share_tensor_"):
-            second.get(timeout=BOUND)
+            second.get(timeout=TORCH_BOUND)
 
 
 # -- what is not torch's -----------------------------------------------------------------------------------------------
@@ -477,13 +477,13 @@ def test_gradients_of_both_sides_are_their_own() -> None:
     process = FORK.Process(target=set_gradient, args=(there, back))
     process.start()
     there.put(x)
-    assert back.get(timeout=BOUND) == (True, torch.nn.Parameter)
+    assert back.get(timeout=TORCH_BOUND) == (True, torch.nn.Parameter)
     finish(process)
     assert x.eq(1).all() and x.grad.eq(0).all()
 
 
 def set_gradient(there: Any, back: Any) -> None:
-    x = there.get(timeout=BOUND)
+    x = there.get(timeout=TORCH_BOUND)
     had_none = x.grad is None
     x.data.fill_(1)
     x.grad = torch.ones(5, 5)

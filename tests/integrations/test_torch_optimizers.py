@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from manager_world import BOUND
+from manager_world import TORCH_BOUND
 
 torch = pytest.importorskip("torch")
 
@@ -123,7 +123,7 @@ def train_in_turn(context: Any, case: str, *turns: range) -> None:
     for numbers in turns:
         process = context.Process(target=train, args=(module, optimizer, numbers))
         process.start()
-        process.join(BOUND)
+        process.join(TORCH_BOUND)
         assert process.exitcode == 0
     step(module, optimizer, 5)
     steps(twin, its, range(6))
@@ -146,7 +146,7 @@ def test_two_processes_at_the_same_time() -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(BOUND)
+        process.join(TORCH_BOUND)
         assert process.exitcode == 0
     (state, *_) = optimizer.state.values()
     assert 20 <= state["step"] <= 40 and state["exp_avg"].any() and module.weight.isfinite().all()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND
+from manager_world import TORCH_BOUND
 from tiers import first
 
 torch = pytest.importorskip("torch")
@@ -200,7 +200,7 @@ def test_threads_that_share_one_tensor() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(BOUND)
+            thread.join(TORCH_BOUND)
         assert in_ours(x) and torch.equal(x, torch.arange(1000.0))
 
 
@@ -265,11 +265,11 @@ def test_torchs_queues_and_arguments_send_handles_of_our_memory(strategy: str) -
         back = outbox.get()
         assert back.untyped_storage()._cdata == theirs.untyped_storage()._cdata
         outbox.put(None)
-        process.join(BOUND)
+        process.join(TORCH_BOUND)
         assert process.exitcode == 0 and ours.tolist() == [1] * 8
         process = ctx.Process(target=torch.Tensor.add_, args=(theirs, 1))
         process.start()
-        process.join(BOUND)
+        process.join(TORCH_BOUND)
         assert process.exitcode == 0 and ours.tolist() == [2] * 8
     finally:
         torch_mp.set_sharing_strategy(before)
@@ -308,7 +308,7 @@ def test_lent_memory_is_read_only_for_receivers() -> None:
     theirs = to_torch(ours)
     queue = mp.Queue()
     queue.put(theirs)
-    received = queue.get(timeout=BOUND)
+    received = queue.get(timeout=TORCH_BOUND)
     theirs[0] = 5
     assert received[0] == 5
     with pytest.raises(errors.LayoutError):
@@ -340,7 +340,7 @@ def test_readonly_and_empty_memory() -> None:
     lent = shmtensor.arange(8.0).share_memory_(readonly=True)
     queue = mp.Queue()
     queue.put(lent)
-    received = queue.get(timeout=BOUND)
+    received = queue.get(timeout=TORCH_BOUND)
     assert received[2:].torch().tolist() == lent[2:].torch().tolist() == [2, 3, 4, 5, 6, 7]
     assert shmtensor.zeros(0, 3, shared=True).torch().shape == (0, 3)
     assert shmtensor.zeros(4, shared=True)[4:].torch().shape == (0,)

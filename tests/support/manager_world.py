@@ -25,8 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
 SUPPORT = Path(__file__).resolve().parent
 """Modules that tests, and programs that they start, import by plain names."""
-BOUND = 60.0
+BOUND = 20.0
 """Seconds that anything here may take before it counts as hanging."""
+TORCH_BOUND = 60.0
+"""The same, if children import torch."""
 VARIABLES = ("SHMTENSOR_MANAGER", "SHMTENSOR_GROUP", "SHMTENSOR_RUNTIME_DIR", "XDG_RUNTIME_DIR")
 
 
