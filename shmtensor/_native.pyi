@@ -1247,6 +1247,8 @@ class Client:
         """
     def trim(self) -> int:
         """Give pages of free ranges back to the system. Returns their bytes. Slow; the memory is cold afterwards."""
+    def finish_releases(self) -> None:
+        """End holds whose release found the metadata locked by another process. Blocks for milliseconds at most."""
     def stats(self) -> ClientStats:
         """Return statistics."""
     def check_invariants(self) -> None:

@@ -46,18 +46,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-_tests_run = 0
-
-
-def pytest_runtest_logfinish() -> None:
-    """What the reports of tests keep is not looked through by each collection of a later test."""
-    global _tests_run
-    _tests_run += 1
-    if _tests_run % 100 == 0:
-        gc.collect()
-        gc.freeze()
-
-
 def pytest_unconfigure() -> None:
     # Our own manager leaves after us, so its directory has to go from under it; it notices nothing.
     shutil.rmtree(_directory, ignore_errors=True)

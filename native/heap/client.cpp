@@ -525,14 +525,20 @@ Status Client::locate(const std::byte* data, std::uint64_t bytes, unsigned patie
     return Status::ok;
 }
 
-void Client::finish_deferred() {
+void Client::finish_releases() {
+    const std::lock_guard guard(private_);
+    if (may_touch()) finish_deferred(kMoment);
+}
+
+// pre: private lock held.
+void Client::finish_deferred(unsigned patience_ms) {
     const auto again = std::move(deferred_);
     deferred_.clear();
     const Segment* busy = nullptr;
     for (const auto& [segment, hold] : again) {
         if (segment == busy) {
             deferred_.emplace_back(segment, hold);
-        } else if (!end_hold(*segment, hold, 0)) {
+        } else if (!end_hold(*segment, hold, patience_ms)) {
             busy = segment;
         }
     }

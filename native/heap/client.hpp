@@ -144,6 +144,7 @@ class Client {
     struct Stats {
         std::uint64_t mapped, owned, blocks, bytes, reserved, free;
     };
+    void finish_releases();          // those that found the metadata locked; waits at most kMoment for each segment
     Stats stats();                   // of host memory
     Stats device_stats(int device);  // of the memory of one device
     const char* check();
@@ -178,7 +179,7 @@ class Client {
                     std::uint32_t* hold);
     void note(Block* block);
     bool end_hold(Segment& s, std::uint32_t hold, unsigned patience_ms);
-    void finish_deferred();
+    void finish_deferred(unsigned patience_ms = 0);
     std::uint64_t give_back();
     void yield_to_others();
     void ask_others(const Refusal& refusal);

@@ -192,6 +192,11 @@ void add_client(nb::module_& m) {
     add_block_calls(type);
     type.def("embryo", &embryo)
         .def("trim", &trim)
+        .def("finish_releases",
+             [](PyClient& self) {
+                 const GilRelease released;
+                 self.client.finish_releases();
+             })
         .def("stats", [](PyClient& self) { return self.client.stats(); })
         .def("check_invariants", [](PyClient& self) { require_sound(self.client.check()); })
         .def("close", &close);

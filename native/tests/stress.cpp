@@ -131,7 +131,7 @@ void threads(unsigned seconds, std::uint32_t seed) {
     std::puts("threads: ok");
 }
 
-// A release that finds the metadata locked is deferred, and done by the next release.
+// A release that finds the metadata locked is deferred, and done by the next release or when asked for.
 void put_off() {
     Group group;
     want(group.create(5) == 0, "group.create");
@@ -141,7 +141,7 @@ void put_off() {
     connection.ours = -1;
     Arena arena(1, slot);
     arena.add_to(client, true);
-    Block* blocks[3];
+    Block* blocks[4];
     for (Block*& block : blocks)
         want(retry_blocking([&](unsigned p) { return client.allocate(100, p, &block); }) == Status::ok, "allocate");
     want(arena.metadata.lock(0, 1000), "the lock could not be taken");
@@ -151,8 +151,18 @@ void put_off() {
     });
     other.join();
     arena.metadata.unlock();
-    want(arena.metadata.header().live_blocks == 3, "a block was released without the lock");
+    want(arena.metadata.header().live_blocks == 4, "a block was released without the lock");
     client.release(blocks[2]);
+    want(arena.metadata.header().live_blocks == 1, "the deferred releases were not done");
+    want(arena.metadata.lock(0, 1000), "the lock could not be taken");
+    std::thread last([&] {
+        client.release(blocks[3]);
+        client.finish_releases();
+    });
+    last.join();
+    arena.metadata.unlock();
+    want(arena.metadata.header().live_blocks == 1, "a block was released without the lock");
+    client.finish_releases();
     want(arena.metadata.header().live_blocks == 0, "the deferred release was not done");
     if (const char* wrong = client.check()) fail(wrong);
     want(client.close(), "close");

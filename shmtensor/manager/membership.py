@@ -596,16 +596,21 @@ class Manager:
     # -------------------------------------------------------------------------------------------------------- reports
 
     def list(self, timeout: float = REQUEST_SECONDS) -> dict[str, Any]:
-        """Return clients, segments, holders and holds in flight: the LIST document of docs/protocol.md."""
+        """Return clients, segments, holders and holds in flight: the LIST document of docs/protocol.md.
+
+        What this process has released is not in it, unless a process that has the metadata locked is stopped.
+        """
         import json
 
+        self.native.finish_releases()
         listing: dict[str, Any] = json.loads(read_document(*self._request(protocol.List(), timeout)))
         return listing
 
     def stats(self) -> Stats:
-        """Return the manager's statistics."""
+        """Return the manager's statistics. What this process has released does not count (see `list`)."""
         import json
 
+        self.native.finish_releases()
         figures = json.loads(read_document(*self._request(protocol.Stats())))
         return Stats(**{field: figures[field] for field in Stats.__dataclass_fields__})
 

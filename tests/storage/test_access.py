@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from broadcast_world import reclaim
 from manager_world import BOUND, until, world
 
 import shmtensor
@@ -429,7 +430,7 @@ def _hold(end: Any, tensors: Any) -> None:
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
 def test_a_killed_receiver_leaves_nothing(size: int) -> None:
-    gc.collect()
+    reclaim()
     before = client.default().stats().live_blocks
     tensors = [shmtensor.ones(size).share_memory_(**{how: True}) for how in ("readonly", "copy_on_write")]
     with child(mp.get_context("spawn"), _hold, tensors, exitcode=-signal.SIGKILL) as end:
@@ -438,7 +439,7 @@ def test_a_killed_receiver_leaves_nothing(size: int) -> None:
         os.kill(pid, signal.SIGKILL)
     assert all((tensor.numpy() == 1).all() for tensor in tensors)
     del tensors
-    gc.collect()
+    reclaim()
     until(lambda: client.default().stats().live_blocks == before, "the blocks to be free")
     client.default().native.check_invariants()
 

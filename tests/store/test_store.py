@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from broadcast_world import finish, kill, live_blocks
+from broadcast_world import finish, kill, live_blocks, reclaim
 from manager_world import BOUND, until
 from native_programs import program
 
@@ -40,10 +40,9 @@ def store() -> Iterator[Store]:
 
 def settled(rings: int = 0) -> int:
     """Live blocks in arenas, once the stores and queues of earlier tests have ended, but for `rings` of them."""
-    gc.unfreeze()  # conftest.py froze what existed, perhaps a queue that a thread of an earlier test still had
 
     def have_ended() -> bool:
-        gc.collect()
+        reclaim()
         return len(client.default().list()["rings"]) == rings
 
     until(have_ended, "earlier stores and queues to end")

@@ -36,9 +36,13 @@ def rest(reader: Any) -> list[Any]:
             return found
 
 
+def reclaim() -> None:
+    """Wait until nothing is held by garbage or by the dead."""
+    gc.collect()
+    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reclaimed")
+
+
 def live_blocks() -> int:
     """Live blocks in arenas, once the dead have been reclaimed."""
-    gc.collect()
-    client.default().allocate(64)  # performs deferred releases, which found the metadata locked by the manager
-    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reclaimed")
+    reclaim()
     return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])

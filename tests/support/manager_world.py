@@ -51,6 +51,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def is_one_interrupt(text: str) -> bool:
+    """True if one process printed one KeyboardInterrupt, which may have come while it handled another exception."""
+    nested = text.count("During handling of the above exception, another exception occurred")
+    return text.count("Traceback") == 1 + nested and text.rstrip().endswith("KeyboardInterrupt")
+
+
 def shm_names() -> set[str]:
     """Names of shmtensor in /dev/shm, without those of other running programs."""
     ours = str(os.getpid())
