@@ -46,6 +46,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let the workers of pytest-xdist keep no reports, which each collection of garbage would look through."""
+    if hasattr(item.config, "workerinput"):
+        item.config.pluginmanager.get_plugin("terminalreporter").stats.clear()
+
+
 def pytest_unconfigure() -> None:
     # Our own manager leaves after us, so its directory has to go from under it; it notices nothing.
     shutil.rmtree(_directory, ignore_errors=True)

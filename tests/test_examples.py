@@ -174,6 +174,7 @@ def test_actors_learn_to_balance_poles(place: Place, tmp_path: Path, method: str
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
 def test_actors_that_have_not_learnt_enough(place: Place, tmp_path: Path) -> None:
     process = place.start("a3c.py", "--processes", "2", "--steps", "1", "--plot", str(tmp_path / "plot.png"))
@@ -255,6 +256,7 @@ def test_words_are_compared_with_gensim(place: Place, tmp_path: Path) -> None:
     assert plot.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
 @pytest.mark.parametrize(
     "name",
@@ -307,6 +309,7 @@ def test_a_network_learns_photographs_that_workers_decode(place: Place, tmp_path
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
 def test_photographs_are_the_same_whoever_loads_them(place: Place, tmp_path: Path) -> None:
     few = ("--workers", "2", "--epochs", "1", "--crops", "72", "--no-torch")
@@ -369,6 +372,7 @@ def test_a_pipeline_goes_on_when_a_decoder_is_killed(place: Place, where: tuple[
     assert 0 < shares["decoder1"] < shares["decoder2"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
 def test_a_pipeline_ends_when_no_decoder_is_left(place: Place) -> None:
     process = place.start("pipeline.py", "--decoders", "1", "--epochs", "1000")

@@ -24,6 +24,8 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
 BEGINS = re.compile(r"\s*(import |from |# \w+\.py\n)")
+FIRST = ("README.md", "docs/tutorial.md")
+"""Pages whose snippets `make test` runs; `make test-all` runs all."""
 OPTIONAL = ("torch", "jax", "ray", "dask", "distributed", "cupy", "PIL", "joblib", "textual", "sklearn")
 OUTPUT = {
     "loader.py": "4950 True\n",
@@ -73,7 +75,8 @@ class Program:
     @property
     def marks(self) -> list[pytest.MarkDecorator]:
         names = self.modules | ({"dask"} if "distributed" in self.modules else set())
-        return [getattr(pytest.mark, name) for name in ("torch", "ray", "dask") if name in names]
+        marks = [getattr(pytest.mark, name) for name in ("torch", "ray", "dask") if name in names]
+        return marks if self.page in FIRST else [*marks, pytest.mark.exhaustive]
 
 
 def programs(page: Path) -> Iterator[Program]:
@@ -148,6 +151,7 @@ MIGRATIONS = list(migrations())
 
 
 @pytest.mark.any_python
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("title", "program"), MIGRATIONS, ids=[title for title, _ in MIGRATIONS])
 def test_programs_after_their_migration_run(title: str, program: str, tmp_path: Path, here: World) -> None:
     if "torch" in title and importlib.util.find_spec("torch") is None:

@@ -47,6 +47,7 @@ def chain_of_objects() -> Any:
     return make
 
 
+@pytest.mark.exhaustive
 def test_a_long_chain() -> None:
     x = st.ones(1, requires_grad=True)
     before = in_use()

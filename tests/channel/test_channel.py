@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from channel_world import BOUND, elsewhere, sums, until
 from link_proxy import LinkProxy
+from tiers import first
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -163,6 +164,7 @@ def test_an_end_that_only_puts_is_sent_nothing_and_one_that_takes_no_more_than_i
         assert sorted(queue.get(timeout=BOUND) for _ in range(3)) == [1, 2, 3]
 
 
+@pytest.mark.exhaustive
 def test_takers_on_several_machines_share_the_messages():
     with closing(channel.listen(LOCAL)) as queue:
         with elsewhere("command", queue.address, {}) as one, elsewhere("command", queue.address, {}) as two:
@@ -177,6 +179,7 @@ def test_takers_on_several_machines_share_the_messages():
         assert sorted(got) == list(range(40))
 
 
+@pytest.mark.exhaustive
 def test_what_was_put_is_delivered_though_its_process_ended():
     with closing(channel.listen(LOCAL)) as queue:
         proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
@@ -201,6 +204,7 @@ def test_what_is_inside_goes_to_takers_after_the_listening_process_has_ended():
             queue.put(1)
 
 
+@pytest.mark.exhaustive
 def test_a_silent_end_is_lost_within_its_timeout_and_its_window_is_freed():
     with closing(channel.listen(LOCAL, timeout=3.0)) as queue:
         proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
@@ -219,7 +223,7 @@ def test_a_silent_end_is_lost_within_its_timeout_and_its_window_is_freed():
             proxy.close()
 
 
-@pytest.mark.parametrize("what", ["link", "guard"])
+@pytest.mark.parametrize("what", first(["link", "guard"]))
 def test_the_link_process_and_its_guard_may_be_killed(what):
     with closing(channel.listen(LOCAL)) as queue, elsewhere("command", queue.address, {}) as there:
         there.hear()
@@ -320,6 +324,7 @@ def test_flush_waits_until_the_listening_end_has_what_was_put():
             proxy.close()
 
 
+@pytest.mark.exhaustive
 def test_flush_says_that_the_other_end_is_lost():
     with closing(channel.listen(LOCAL, timeout=BOUND)) as queue:
         proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
@@ -404,6 +409,7 @@ def test_a_named_stream_is_not_opened_with_less_than_it_was_made_with(tmp_path):
                 channel.listen(queue.address, name="guarded", **options)
 
 
+@pytest.mark.exhaustive
 def test_named_streams_that_are_away_make_room_for_others():
     with closing(channel.listen(LOCAL, max_peers=2)) as queue:
         for number in range(4):
@@ -412,6 +418,7 @@ def test_named_streams_that_are_away_make_room_for_others():
             until(lambda: queue.stats().connected == 0, "it has left")
 
 
+@pytest.mark.exhaustive
 def test_messages_that_are_cut_leave_no_memory_behind():
     with closing(channel.listen(LOCAL)) as queue:
         proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))

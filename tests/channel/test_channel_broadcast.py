@@ -42,6 +42,7 @@ def test_a_reader_receives_what_is_put_once_it_is_there():
             assert there.ask(1) == ["after"]
 
 
+@pytest.mark.exhaustive
 def test_put_waits_for_the_slowest_machine_and_drop_oldest_does_not():
     with closing(channel.listen(LOCAL, broadcast=True, maxsize=4)) as topic:
         with elsewhere("read", topic.address, {}) as there:

@@ -196,6 +196,7 @@ def test_no_more_peers_than_allowed():
                 pass
 
 
+@pytest.mark.exhaustive
 def test_an_end_that_never_reads_holds_up_nobody():
     with closing(channel.listen(LOCAL, window="1M")) as queue, session_with(queue) as (connection, _):
         connection.sendall(wire.pack(wire.Head(wire.ACK, 0, 0, 0, 0, 2**40, 2**40)))

@@ -469,6 +469,7 @@ def test_a_worker_that_exits():
         whole(DataLoader(Failing(37, "exit"), 4, num_workers=2))
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_hangs_or_is_stopped_is_named():
     loader = DataLoader(Failing(37, "hang"), 4, num_workers=2, timeout=2.5)
     with pytest.raises(LoaderTimeout, match=r"2\.5 seconds: worker \d \(pid \d+\) has .*37"):

@@ -137,6 +137,7 @@ def read(shared, results, ready, go, done):
     assert done.wait(BOUND)  # what the others share with this process would count in larger parts if it had ended
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_share_one_memory(method):
     """Eight readers of all objects together grow by far less than one copy of the list for each."""

@@ -212,6 +212,7 @@ def test_growing_blocks_share_their_segments(mine: native.Client) -> None:
     assert len(segments) <= 3
 
 
+@pytest.mark.exhaustive
 def test_more_blocks_than_an_arena_has_records(mine: native.Client) -> None:
     before = mine.stats().reserved
     blocks = [mine.allocate(64) for _ in range((1 << 20) + 1000)]

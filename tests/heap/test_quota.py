@@ -269,6 +269,7 @@ def standing_still(processes: list[Any]) -> Iterator[None]:
             process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.exhaustive
 def test_the_quota_is_never_exceeded_and_nothing_counts_for_the_killed(here: World) -> None:
     group = Group(here, "--max-bytes", "48M", "--max-bytes-per-client", "32M")
     manager = group.manager

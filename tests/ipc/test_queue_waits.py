@@ -328,6 +328,7 @@ def test_a_stopped_process_does_not_stop_the_loop_of_tasks_that_wait_for_it(here
     asyncio.run(main())
 
 
+@pytest.mark.exhaustive
 def test_a_stall_is_reported(here: World, named: Any) -> None:
     q = named
     process = stopped_inside(here, q, "put_lock_pid")

@@ -109,6 +109,7 @@ def filled(here: World, *options: str) -> tuple[bytes, dict[str, str]]:
     return address, env
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("times", first([2, 25]))
 def test_what_nobody_maps_survives_the_managers_kill(here: World, times: int) -> None:
     address, env = filled(here)
@@ -127,6 +128,7 @@ def test_what_nobody_maps_survives_the_managers_kill(here: World, times: int) ->
     until(lambda: not here.managers(), "the manager to end")
 
 
+@pytest.mark.exhaustive
 def test_a_manager_that_a_client_starts_stays_as_long_as_the_killed_one(here: World) -> None:
     address, env = filled(here)
     os.kill(custodian(here, address), signal.SIGSTOP)  # so that the client starts it
@@ -165,6 +167,7 @@ def test_a_custodian_that_is_killed_is_replaced(here: World) -> None:
     here.run(CHECK, env=env)
 
 
+@pytest.mark.exhaustive
 def test_a_custodian_has_no_more_than_the_memory(here: World) -> None:
     address, _env = filled(here)
     links = {str(path.readlink()) for path in Path(f"/proc/{custodian(here, address)}/fd").iterdir()}
@@ -173,6 +176,7 @@ def test_a_custodian_has_no_more_than_the_memory(here: World) -> None:
     assert not [link for link in others if link.startswith("socket:") or "lock" in link]
 
 
+@pytest.mark.exhaustive
 def test_manager_and_custodian_killed_at_once(here: World) -> None:
     address, env = filled(here)
     both = [custodian(here, address), here.server.pid]
@@ -190,6 +194,7 @@ def test_manager_and_custodian_killed_at_once(here: World) -> None:
     here.run(CHECK, env=env)
 
 
+@pytest.mark.exhaustive
 def test_a_manager_that_is_stopped_leaves_nothing(here: World) -> None:
     address, _env = filled(here)
     custodian(here, address)
@@ -199,6 +204,7 @@ def test_a_manager_that_is_stopped_leaves_nothing(here: World) -> None:
     assert nothing_left(here)
 
 
+@pytest.mark.exhaustive
 def test_a_private_manager_leaves_nothing(here: World) -> None:
     program = here.script(FILL + HOLD)
     assert line_of(program) == "filled"
@@ -209,6 +215,7 @@ def test_a_private_manager_leaves_nothing(here: World) -> None:
     assert nothing_left(here)
 
 
+@pytest.mark.exhaustive
 def test_without_a_named_store_there_is_no_custodian(here: World) -> None:
     address = here.serve()
     env = {"SHMTENSOR_MANAGER": os.fsdecode(address)}
@@ -237,6 +244,7 @@ def test_without_a_named_store_there_is_no_custodian(here: World) -> None:
     program.wait()
 
 
+@pytest.mark.exhaustive
 def test_a_restart_and_a_handover_have_custodians(here: World) -> None:
     address, env = filled(here)
     before = custodian(here, address)

@@ -266,7 +266,7 @@ UNANSWERED = ("Embryo", "Hello of a forked child")
     ("when", "what"),
     first(
         [(when, what) for when in ("after", "before") for what in PATHS if when == "before" or what not in UNANSWERED],
-        16,
+        6,
     ),
 )
 def test_the_manager_is_killed_before_it_answers(doomed: Doomed, when: str, what: str) -> None:

@@ -29,6 +29,7 @@ store._native.check_invariants()
 """
 
 
+@pytest.mark.exhaustive
 def test_a_named_store_outlives_its_processes(here: World) -> None:
     env = {"SHMTENSOR_MANAGER": os.fsdecode(here.serve())}
     here.run(FILL, env=env)
@@ -101,6 +102,7 @@ while True:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.any_python
 @pytest.mark.parametrize("kills", first([6, 30]))
 def test_those_who_write_and_read_are_killed(here: World, kills: int) -> None:
@@ -132,6 +134,7 @@ def test_those_who_write_and_read_are_killed(here: World, kills: int) -> None:
     until(lambda: not here.observe(os.fsencode(env["SHMTENSOR_MANAGER"]))["segments"], "the store to end")
 
 
+@pytest.mark.exhaustive
 def test_what_a_store_keeps_is_not_in_flight(here: World) -> None:
     address = os.fsdecode(here.serve())
     here.run(FILL, env={"SHMTENSOR_MANAGER": address})

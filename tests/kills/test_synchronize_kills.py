@@ -52,6 +52,7 @@ def test_the_lock_of_a_killed_holder_goes_to_the_next(ctx: Any, make: Callable[[
     lock.release()
 
 
+@pytest.mark.exhaustive
 def test_of_many_who_wait_all_have_their_turn_after_a_kill() -> None:
     lock, held, turns = FORK.Lock(), FORK.Event(), FORK.Value("i", 0, lock=False)
 
@@ -72,6 +73,7 @@ def test_of_many_who_wait_all_have_their_turn_after_a_kill() -> None:
     assert turns.value == 4
 
 
+@pytest.mark.exhaustive
 def test_without_a_manager_a_waiter_sees_the_death_itself(here: World) -> None:
     here.env["SHMTENSOR_MANAGER"] = os.fsdecode(here.serve())
     code = """
@@ -95,6 +97,7 @@ os.kill(int(sys.argv[1]), signal.SIGCONT)
     assert here.run(code, str(here.server.pid)) == "None True True\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", LOCKS)
 def test_a_stopped_holder_lets_nobody_wait_for_longer_than_they_like(make: Callable[[], Any]) -> None:
     lock, held = make(), FORK.Event()
@@ -122,6 +125,7 @@ def test_a_killed_waiter_takes_no_notification_with_it(ctx: Any) -> None:
     assert sleeping() == 0
 
 
+@pytest.mark.exhaustive
 def test_who_notifies_is_not_kept_by_a_stopped_waiter() -> None:
     condition = FORK.Condition()
     with child(FORK, wait, condition) as first, child(FORK, wait, condition) as second:
@@ -135,6 +139,7 @@ def test_who_notifies_is_not_kept_by_a_stopped_waiter() -> None:
         finish(first)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_waiter_of_an_event_or_a_semaphore_keeps_nobody(ctx: Any) -> None:
     event, coming, semaphore = ctx.Event(), ctx.Semaphore(0), ctx.Semaphore(0)
     with contextlib.ExitStack() as stack:
@@ -161,6 +166,7 @@ def come(barrier: Any, broken: Any) -> None:
         broken.release()
 
 
+@pytest.mark.exhaustive
 def test_a_barrier_breaks_when_a_party_dies_and_can_be_used_again(ctx: Any) -> None:
     barrier, broken = ctx.Barrier(4), ctx.Semaphore(0)
     with contextlib.ExitStack() as stack:
@@ -183,6 +189,7 @@ def test_a_barrier_breaks_when_a_party_dies_and_can_be_used_again(ctx: Any) -> N
     assert broken.get_value() == 2
 
 
+@pytest.mark.exhaustive
 def test_a_barrier_whose_action_is_killed_breaks() -> None:
     barrier, broken = FORK.Barrier(2, lambda: os.kill(os.getpid(), signal.SIGKILL)), FORK.Semaphore(0)
     with child(FORK, come, barrier, broken) as one, child(FORK, come, barrier, broken) as other:
@@ -203,6 +210,7 @@ def add(lock: Any, numbers: Any, mine: int, stop: Any) -> None:
             numbers[2 + mine] += 1
 
 
+@pytest.mark.exhaustive
 def test_no_addition_is_lost_whoever_is_killed() -> None:
     count, kills = 4, 25
     lock, stop = FORK.Lock(), FORK.Event()

@@ -404,6 +404,7 @@ def test_a_client_that_execs_is_reaped(served: tuple[World, bytes]) -> None:
     assert here.observe(address)["stats"]["live_blocks"] == 0
 
 
+@pytest.mark.exhaustive
 def test_a_client_that_never_reads_stops_nobody(served: tuple[World, bytes]) -> None:
     here, address = served
     greedy, _ = client(address)

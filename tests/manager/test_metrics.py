@@ -134,6 +134,7 @@ def test_values_of_stores_outlive_their_manager(here: World, url: str) -> None:
     until(lambda: of_stores().get("evictions_total features") == 1, "the next manager to tell them")
 
 
+@pytest.mark.exhaustive
 def test_values_are_those_of_the_group(here: World, url: str) -> None:
     path = here.serve("--max-bytes", "1G")
     producer = here.script(PRODUCER)

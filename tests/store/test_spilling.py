@@ -465,6 +465,7 @@ while True:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.any_python
 def test_those_who_spill_are_killed(here: World, tmp_path: Path) -> None:
     env = {"SHMTENSOR_MANAGER": os.fsdecode(here.serve())}
