@@ -23,10 +23,10 @@ JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
 # Keep compiled modules even if the environment forbids it: tests start thousands of processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath build/bytecode) $(BIN)/python -m pytest
-test: $(VENV)/.test  ## build, install and try each feature (8 min on 2 cores)
+test: $(VENV)/.test  ## build, install and try each feature (6 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 
-test-all: test $(VENV)/.test-all native  ## after `test` the rest: every case, kills, native programs, models, types (12 min)
+test-all: test $(VENV)/.test-all native  ## after `test` the rest: every case, kills, native programs, models, types (17 min)
 	SHMTENSOR_NATIVE_TESTS=$(abspath build/native) $(PYTEST) -n $(JOBS) --dist worksteal -m exhaustive $(TESTFLAGS)
 
 ##@ Models, and the interpreter's own tests

@@ -127,6 +127,7 @@ def test_hogwild_with_torch_learns(place: Place, tmp_path: Path, method: str) ->
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
 @pytest.mark.parametrize("method", first(["spawn", "forkserver"]))
 def test_a_network_learns_digits_that_move(place: Place, tmp_path: Path, method: str) -> None:

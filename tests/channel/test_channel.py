@@ -62,7 +62,7 @@ def test_on_the_machine_of_the_listening_end_the_queue_itself_is_used():
         assert queue.stats().connected == 0
 
 
-@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("copy", first([True, False]))
 def test_a_tensor_is_copied_when_it_is_put_for_another_machine(copy):
     with (
         closing(channel.listen(LOCAL, copy=copy)) as queue,
@@ -79,7 +79,7 @@ def test_a_tensor_is_copied_when_it_is_put_for_another_machine(copy):
             assert there.ask(["get"])[1][3] == (100_000 if copy else 700_000)
 
 
-@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("copy", first([True, False]))
 def test_a_tensor_from_another_machine_was_copied_when_it_was_put_there(copy):
     with (
         closing(channel.listen(LOCAL, maxsize=1)) as queue,
@@ -254,6 +254,7 @@ def test_a_connection_that_is_reset_loses_nothing():
             proxy.close()
 
 
+@pytest.mark.exhaustive
 def test_named_streams_outlast_the_processes_of_their_ends():
     with elsewhere("hold_group") as here, elsewhere("hold_group") as far:
         here.hear(), far.hear()
@@ -274,7 +275,8 @@ def test_named_streams_outlast_the_processes_of_their_ends():
         stop(here), stop(far)
 
 
-@pytest.mark.parametrize("hours", [1, pytest.param(-1, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("hours", [1, -1])
 def test_the_clock_of_a_machine_jumps(hours):
     """The group of a named stream is lost, and begins anew with another time of day."""
     with closing(channel.listen(LOCAL, timeout=BOUND)) as queue:

@@ -66,6 +66,7 @@ def test_put_waits_for_the_slowest_machine_and_drop_oldest_does_not():
                 last = now
 
 
+@pytest.mark.exhaustive
 def test_a_broadcast_goes_on_when_a_link_process_is_killed():
     with closing(channel.listen(LOCAL, broadcast=True, maxsize=100, timeout=20)) as topic:
         with elsewhere("read", topic.address, {"timeout": 20}) as there:

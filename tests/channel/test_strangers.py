@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 import numpy as np
 import pytest
 from channel_world import BOUND, elsewhere, until
+from tiers import first
 
 from shmtensor import channel
 from shmtensor.channel import handshake, keys, wire
@@ -79,6 +80,7 @@ def test_strangers_are_sent_away_and_the_channel_goes_on():
             assert [queue.get(timeout=BOUND) for _ in range(3)] == [0, 1, 2]
 
 
+@pytest.mark.exhaustive
 def test_many_silent_connections_keep_nobody_out_for_long():
     with closing(channel.listen(LOCAL)) as queue:
         silent = [socket.create_connection(("127.0.0.1", port_of(queue)), BOUND) for _ in range(40)]
@@ -221,7 +223,7 @@ def directories(tmp_path_factory):
     return here, there, stranger
 
 
-@pytest.mark.parametrize("encrypt", [True, False])
+@pytest.mark.parametrize("encrypt", first([True, False]))
 def test_peers_with_keys_meet(directories, encrypt):
     here, there, _ = map(str, directories)
     with closing(channel.listen("tcp://0.0.0.0:0", keys=here, encrypt=encrypt)) as queue:

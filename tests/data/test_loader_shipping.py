@@ -28,6 +28,7 @@ def loaded_by_three(dataset: Any, method: str) -> tuple[list[Any], int]:
     return batches, int(client.default().native.stats().nbytes)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", first(["spawn", "forkserver"]))
 def test_arrays_are_copied_once_for_all_workers(method: str) -> None:
     dataset = Arrays()

@@ -17,6 +17,7 @@ CONNECTIONS = 5_000
 CLIENTS = 1_000
 
 
+@pytest.mark.exhaustive
 def test_64_descriptors_are_enough_for_50_000_tensors_alive_and_sent(here: World) -> None:
     code = """
 import os, resource

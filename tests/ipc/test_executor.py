@@ -113,6 +113,7 @@ def descriptors() -> int:
     return count
 
 
+@pytest.mark.exhaustive
 def test_no_threads_or_descriptors_are_left(ctx: Any) -> None:
     def use() -> None:
         with ProcessPoolExecutor(2, mp_context=ctx) as executor:

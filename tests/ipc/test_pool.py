@@ -378,6 +378,7 @@ def test_a_result_in_memory_that_was_truncated_is_lost(most: int | None, tmp_pat
         until(lambda: not pool._core._tasks and not pool._core._losses, "no more looks at receipts")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", METHODS)
 def test_storm(method: str) -> None:
     """Workers are killed at random moments of a burst: every task has its result, or its worker's death."""
@@ -433,6 +434,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_end_with_the_process_that_made_the_pool(method: str, tmp_path: Path) -> None:
     script = tmp_path / "maker.py"

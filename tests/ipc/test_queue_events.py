@@ -111,6 +111,7 @@ def test_who_cannot_have_the_event_is_announced_by_the_manager() -> None:
     assert q.get(timeout=BOUND) == "message"
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_manager_announces_once_it_goes_on(here: World) -> None:
     here.serve()
     code = "import sys, shmtensor.multiprocessing as mp; q = mp.Queue(name='watched')\n"

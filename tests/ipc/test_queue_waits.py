@@ -289,6 +289,7 @@ def named(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.undo()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("in_time")
 @pytest.mark.parametrize("lock", ["put_lock_pid", "get_lock_pid"])
 def test_a_stopped_process_holds_up_nobody_who_has_a_bound(here: World, named: Any, lock: str) -> None:

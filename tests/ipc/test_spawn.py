@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from manager_world import BOUND, is_alive, until, world
+from tiers import first
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -354,7 +355,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("thread", ["main", "other"])
+@pytest.mark.parametrize("thread", first(["main", "other"]))
 def test_children_die_with_their_parent_and_not_with_its_thread(tmp_path: Path, method: str, thread: str) -> None:
     there = tmp_path / "there"
     there.mkdir()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from locks_world import FORK, is_in
 from manager_world import BOUND, World, until
+from tiers import first
 
 WAITS = {
     "lock": "lock = mp.Lock(); lock.acquire(); go(); lock.acquire()",
@@ -28,7 +29,7 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("kind", WAITS)
+@pytest.mark.parametrize("kind", first(WAITS, 2))
 def test_ctrl_c_ends_a_wait(here: World, kind: str) -> None:
     code = (
         "import signal\nimport shmtensor.multiprocessing as mp\n"

@@ -163,6 +163,7 @@ def test_a_manager_that_is_not_told_looks_when_it_is_looked_for(
     made.close()
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_manager_is_named(manager: client.Manager, home: Path) -> None:
     pid = manager.stats().pid
     os.kill(pid, signal.SIGSTOP)

@@ -162,6 +162,7 @@ def test_queues_and_a_child_that_is_killed(here: World) -> None:
         assert picture.blocks.keys() <= picture.tables["segments"].keys()
 
 
+@pytest.mark.exhaustive
 def test_a_manager_that_ends_and_comes_back(here: World) -> None:
     address = here.serve()
     first = here.server
