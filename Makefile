@@ -23,7 +23,7 @@ JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
 # Keep compiled modules even if the environment forbids it: tests start thousands of processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath build/bytecode) $(BIN)/python -m pytest
-test: $(VENV)/.test  ## build, install and try each feature (6 min on 2 cores)
+test: $(VENV)/.test  ## build, install and try each feature (6.5 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 
 test-all: test $(VENV)/.test-all native  ## after `test` the rest: every case, kills, native programs, models, types (17 min)

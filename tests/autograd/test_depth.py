@@ -115,6 +115,7 @@ def test_a_chain_of_second_derivatives() -> None:
     assert x.grad.tolist() == [2]
 
 
+@pytest.mark.exhaustive
 def test_many_changes_in_place() -> None:
     x = st.ones(1, requires_grad=True)
     y, z = x * 1, st.zeros(4)

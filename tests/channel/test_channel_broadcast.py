@@ -82,6 +82,7 @@ def test_a_broadcast_goes_on_when_a_link_process_is_killed():
             assert len(links) > 1
 
 
+@pytest.mark.exhaustive
 def test_a_reader_goes_on_without_the_broadcast_object():
     with closing(channel.listen(LOCAL, broadcast=True, maxsize=5)) as topic:
         with elsewhere("read_alone", topic.address) as there:
@@ -91,6 +92,7 @@ def test_a_reader_goes_on_without_the_broadcast_object():
             assert there.hear() == "still here"
 
 
+@pytest.mark.exhaustive
 def test_a_machine_that_leaves_is_not_waited_for():
     with closing(channel.listen(LOCAL, broadcast=True, maxsize=2)) as topic:
         with elsewhere("read", topic.address, {}) as there:

@@ -12,6 +12,7 @@ from shmtensor.data import BatchSampler, DataLoader
 pytestmark = pytest.mark.usefixtures("in_time")
 
 
+@pytest.mark.exhaustive
 def test_workers_that_help_are_found():
     loader = DataLoader(Slow(64, 0.002), 8, shuffle=True, seed=3)
     tuning = loader.tune(max_workers=2, seconds=0.3)

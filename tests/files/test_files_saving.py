@@ -376,6 +376,7 @@ except OSError as error:
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("suffix", DICTS)
 def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"

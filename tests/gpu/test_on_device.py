@@ -23,6 +23,7 @@ def group() -> Iterator[dict[str, str]]:
         yield {"SHMTENSOR_RUNTIME_DIR": directory}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "name",

@@ -60,6 +60,7 @@ main()
     assert their_mappings <= 7 and our_mappings <= 7
 
 
+@pytest.mark.exhaustive
 def test_mappings_are_a_constant_for_each_segment(here: World) -> None:
     code = """
 import sys, os
@@ -176,6 +177,7 @@ for line in sys.stdin:                      # those that were let in are served
 """
 
 
+@pytest.mark.exhaustive
 def test_5000_connections_asked_of_a_manager_of_1000(here: World) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + 100:

@@ -90,6 +90,7 @@ os.write(2, b"END")
     assert lines[begin + 1 : end] == []
 
 
+@pytest.mark.exhaustive
 def test_who_waits_uses_hardly_any_time_of_a_processor() -> None:
     lock, semaphore, event, condition = FORK.Lock(), FORK.Semaphore(0), FORK.Event(), FORK.Condition()
     lock.acquire()

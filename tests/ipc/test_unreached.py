@@ -147,6 +147,7 @@ def wander(start: Any, found: Any, seconds: float, seed: int) -> None:
     found.put(steps)
 
 
+@pytest.mark.exhaustive
 def test_a_cycle_is_not_ended_under_a_process_that_wanders_in_it(manager: client.Manager) -> None:
     """It holds one queue, or two for a moment, of a cycle that messages hold; the manager looks all the time."""
     start, found = FORK.Queue(), FORK.Queue()
@@ -190,6 +191,7 @@ def stats(here: World) -> Any:
     return here.observe(os.fsencode(address))["stats"]
 
 
+@pytest.mark.exhaustive
 def test_managers_that_are_killed_leave_it_to_the_next(here: World) -> None:
     user = here.script(CYCLES)
     assert line_of(user) == "ready"

@@ -112,6 +112,7 @@ def test_training_goes_on_when_workers_are_killed(
     assert plot.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", first(["fork", "spawn", "forkserver"]))
 def test_workers_end_when_the_process_that_started_them_is_killed(place: Place, tmp_path: Path, method: str) -> None:
     process = place.start(

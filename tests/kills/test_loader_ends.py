@@ -127,6 +127,7 @@ list(DataLoader(Beginning(sys.argv[1]), 4, num_workers=1, multiprocessing_contex
 """
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_while_workers_start(here: World, tmp_path: Path) -> None:
     paths = f"{Path(__file__).parent}:{here.env['PYTHONPATH']}"
     process = here.script(STARTING, str(tmp_path), env={"PYTHONPATH": paths})

@@ -361,6 +361,7 @@ def test_segments_of_other_sizes_than_they_say(metadata: _native.SegmentMetadata
     os.close(fd)
 
 
+@pytest.mark.exhaustive
 def test_blocks_that_change_while_they_are_read(here: World) -> None:
     """Every block shown lies in its segment and has a size that the writer uses."""
     address = here.serve()
