@@ -25,13 +25,7 @@ def group() -> Iterator[dict[str, str]]:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.exhaustive] if name in ("tensors", "training") else [])
-        for name in sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py"))
-    ],
-)
+@pytest.mark.parametrize("name", sorted(path.stem.removeprefix("cases_") for path in CASES.glob("cases_*.py")))
 def test_cases(name, group):
     if name in ("jax", "torch"):
         pytest.importorskip(name)
