@@ -540,6 +540,7 @@ void Client::finish_deferred(unsigned patience_ms) {
             deferred_.emplace_back(segment, hold);
         } else if (!end_hold(*segment, hold, patience_ms)) {
             busy = segment;
+            patience_ms = 0;
         }
     }
 }

@@ -105,6 +105,7 @@ class Client {
     // Make the group hold the block, so that it lives without processes (kept), or end that hold. Idempotent.
     Status keep(const Block& block, bool kept, unsigned patience_ms);
     void release(Block* block);  // removes a user; waits at most kMoment for another process
+    void finish_releases();      // those that found the metadata locked; one that stays locked costs one kMoment
     void share(Block& block);    // adds a user
     // Give a block a new generation if it has no other user, here or in another process. False: it has, or the metadata
     // is busy.
@@ -144,7 +145,6 @@ class Client {
     struct Stats {
         std::uint64_t mapped, owned, blocks, bytes, reserved, free;
     };
-    void finish_releases();          // those that found the metadata locked; waits at most kMoment for each segment
     Stats stats();                   // of host memory
     Stats device_stats(int device);  // of the memory of one device
     const char* check();

@@ -26,9 +26,9 @@ def native() -> _native.Client:
     return client.default().native
 
 
-def held(generation: int = 2) -> int:
-    """Blocks that this process holds, once garbage of that and younger generations has been collected."""
-    gc.collect(generation)
+def held() -> int:
+    """Blocks that this process holds."""
+    gc.collect()
     return native().stats().blocks
 
 
@@ -39,9 +39,12 @@ def in_flight() -> int:
 
 def nothing_is_kept() -> Iterator[None]:
     """Checks that no blocks or messages under way are left after a test; codec test files make a fixture of it."""
-    before = held(0)
+    before = held()
     yield
-    until(lambda: held(0) <= before or held() <= before, f"at most {before} blocks held, as before the test")
+    until(
+        lambda: native().stats().blocks <= before or held() <= before,
+        f"at most {before} blocks held, as before the test",
+    )
     assert in_flight() == 0
 
 
