@@ -22,7 +22,7 @@ demo: $(VENV)/.examples  ## train two networks and word vectors in shared memory
 JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
 # Keep compiled modules even if the environment forbids it: tests start thousands of processes.
-PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath build/bytecode) $(BIN)/python -m pytest
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 test: $(VENV)/.test  ## build, install and try each feature (6.5 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -246,6 +247,23 @@ def test_others_do_not(directories):
         with pytest.raises(channel.ConnectionLost, match="encrypt"):
             channel.connect(queue.address, keys=there, encrypt=False, timeout=0.5)
         assert channel.connect(queue.address, keys=there).stats().is_listening
+
+
+def test_the_last_connection_of_a_session_is_used_whichever_is_ready_first(directories):
+    here, there, _ = directories
+    with closing(channel.listen(LOCAL, keys=str(here), encrypt=False)) as queue, ExitStack() as stack:
+        welcomed = []
+        for _ in range(2):
+            connection = keys.Keys(there).wrap(stack.enter_context(connection_to(queue)), listening=False)
+            connection.sendall(wire.PREFIX + wire.text(wire.HELLO, {**HELLO, "encrypt": False}))
+            head, _ = handshake._receive(connection, monotonic() + BOUND)
+            assert head.kind == wire.WELCOME
+            welcomed.append(connection)
+        # The listening end waits for the end of TLS, so the test decides which connection is ready first.
+        first, second = (stack.enter_context(connection.unwrap()) for connection in welcomed)
+        assert is_closed(first)
+        second.sendall(data(1, 1))
+        assert queue.get(timeout=BOUND) == 1
 
 
 def test_a_listening_end_that_is_killed_in_the_beginning_is_tried_again(directories):

@@ -37,8 +37,8 @@ class Listening(Link):
         self._seen: dict[Stream, float] = dict.fromkeys(self.streams.values(), monotonic())
         self._beginnings = 0
         self._begun_at: dict[Stream, float] = {}
-        self._answered: dict[bytes, Stream] = {}
-        """Sessions whose WELCOME is being sent, by the session in their HELLO."""
+        self._answered: dict[bytes, tuple[dict[str, Any], Stream]] = {}
+        """The last HELLO of each session whose WELCOME is being sent."""
         self._boot = handshake.boot_id()
         address = Address(self.config["host"], end.state.port or self.config["port"])
         self.keys()  # raises here instead of at the first connection
@@ -121,7 +121,7 @@ class Listening(Link):
                 f"the other end has received message {hello['received']} of this session, and this one has sent "
                 f"at most messages {stream.sender.acknowledged + 1} to {stream.sender.last}"
             )
-        self._answered[stream.id] = stream
+        self._answered[stream.id] = hello, stream
         return {**welcome, "received": stream.receiver.put, "number": stream.row.number}
 
     def _stream_of(self, session: bytes, incarnation: int, named: bool, number: int) -> Stream:
@@ -178,11 +178,12 @@ class Listening(Link):
         self._beginnings -= 1
         if connection is None:
             return
-        session = hello.get("session")
-        stream = None if session is None else self._answered.pop(bytes.fromhex(session), None)
-        if stream is None or self.streams.get(stream.id) is not stream:
+        session = bytes.fromhex(hello.get("session") or "")
+        answered, stream = self._answered.get(session, (None, None))
+        if stream is None or answered is not hello:  # the session has ended, or connects again by a later HELLO
             connection.close()
             return
+        del self._answered[session]
         stream.timeout = min(self.timeout, hello["timeout"])
         try:
             self.use(stream, connection, hello["received"])
