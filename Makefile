@@ -21,8 +21,9 @@ demo: $(VENV)/.examples  ## train two networks and word vectors in shared memory
 # Three parallel tests for two cores, since many tests wait; SELECT chooses tests by markers (pyproject.toml).
 JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
-# Keep compiled modules even if the environment forbids it: tests start thousands of processes.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# Tests start thousands of processes: compiled modules are kept even if the environment forbids it, and OpenBLAS, whose
+# threads take a third of a short process's time, has one.
+PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 test: $(VENV)/.test  ## build, install and try each feature (6.5 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 

@@ -6,7 +6,6 @@ readers have read it, or earlier according to the policy for slow readers. The d
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from dataclasses import dataclass
 from queue import Empty, Full
@@ -275,7 +274,7 @@ class BroadcastReader(Generic[Message]):
             ValueError: the reader is closed, or was closed by this process meanwhile.
             Exception: as `get`.
         """
-        return await self._loops.tasks(asyncio.get_running_loop()).get(self)  # type: ignore[no-any-return]
+        return await self._loops.tasks().get(self)  # type: ignore[no-any-return]
 
     def qsize(self) -> int:
         """Return the number of messages that this reader has not read. Does not block."""

@@ -7,7 +7,6 @@ an ndarray is copied once into shared memory, and that copy belongs to the recei
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import weakref
 from collections.abc import Iterable, Iterator
@@ -15,8 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.util import register_after_fork
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from .._loading import load
 from .._native import Block, BlockGone, LockBusy, Refused, Ring
 from ..errors import InvalidArgument
 from ..manager import client, naming, ring_kinds
@@ -24,7 +24,11 @@ from ..manager.ring_kinds import JOINABLE, QUEUE, SIMPLE
 from . import reductions
 
 if TYPE_CHECKING:
+    import asyncio
+
     import typing_extensions  # known to every type checker
+
+    from .tasks import Tasks
 
     Message = typing_extensions.TypeVar("Message", default=Any)  # a plain mp.Queue() takes any type
 else:
@@ -34,7 +38,7 @@ __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue
 
 MAX_MESSAGES: Final = 2**32 - 1
 MAX_BYTES: Final = 2**63 - 1
-_MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
+MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
 
 
 @dataclass(frozen=True)
@@ -463,14 +467,14 @@ class Queue(SimpleQueue[Message]):
             ValueError: the queue is closed, or was closed by this process meanwhile.
             Exception: as `put`.
         """
-        loop = asyncio.get_running_loop()
-        async with self._loops.tasks(loop).put_lock:  # the first waits in a thread, the others for the first
+        tasks = self._loops.tasks()
+        async with tasks.put_lock:  # the first waits in a thread, the others for the first
             while True:
                 taken = self._ring.taken()
                 if self._closed or not self._ring.is_full():
                     with suppress(Full):
-                        return self.put(obj, True, _MOMENT)
-                await loop.run_in_executor(None, self._ring.await_room, 0.1, taken)
+                        return self.put(obj, True, MOMENT)
+                await tasks.in_thread(self._ring.await_room, 0.1, taken)
 
     async def aget(self) -> Message:
         """Take the oldest message without blocking the event loop. Coroutines of one loop get in order of their calls.
@@ -479,7 +483,7 @@ class Queue(SimpleQueue[Message]):
             ValueError: the queue is closed, or was closed by this process meanwhile.
             Exception: as `get`.
         """
-        return await self._loops.tasks(asyncio.get_running_loop()).get(self)  # type: ignore[no-any-return]
+        return await self._loops.tasks().get(self)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Close the queue for this process. `aput` and `aget` that wait here raise ValueError. Does not block."""
@@ -529,70 +533,17 @@ class JoinableQueue(Queue[Message]):
         self._ring.await_done(None)
 
 
-class _Source(Protocol):
-    """A source of messages: a queue, or a reader of a broadcast."""
-
-    def qsize(self) -> int: ...
-    def get(self, block: bool = True, timeout: float | None = None) -> Any: ...
-    def fileno(self) -> int: ...
-
-
 class Loops:
     """The event loops of this process whose tasks use one queue or reader of a broadcast."""
 
     def __init__(self) -> None:
-        self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Tasks] = weakref.WeakKeyDictionary()
+        self._tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tasks] = weakref.WeakKeyDictionary()
 
-    def tasks(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
-        """Return the state that the tasks of one event loop share."""
-        return self._tasks.get(loop) or self._tasks.setdefault(loop, _Tasks(loop))
+    def tasks(self) -> Tasks:
+        """Return the state that the tasks of the running event loop share. Raises RuntimeError: none is running."""
+        return load("ipc.tasks").of_running_loop(self._tasks)  # type: ignore[no-any-return]
 
     def look_again(self) -> None:
         """Make tasks that wait for a message check again. May be called from any thread."""
         for tasks in list(self._tasks.values()):
             tasks.look_again()
-
-
-class _Tasks:
-    """The state that the tasks of one event loop share for one queue."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.put_lock: asyncio.Lock = asyncio.Lock()
-        self.get_lock: asyncio.Lock = asyncio.Lock()
-        self._loop = weakref.ref(loop)
-        self._waiting: asyncio.Future[None] | None = None
-
-    async def get(self, source: _Source) -> Any:
-        """Return the next message. Tasks take turns in the order of their calls."""
-        async with self.get_lock:
-            while True:
-                some = source.qsize() > 0
-                try:
-                    return source.get(some, _MOMENT)
-                except Empty:
-                    if some:  # another process holds the lock
-                        await asyncio.sleep(10 * _MOMENT)
-                    else:
-                        await self._readable(source.fileno())
-
-    async def _readable(self, descriptor: int) -> None:
-        """Wait until there may be a message, or the queue is closed. The caller holds `get_lock`."""
-        loop = asyncio.get_running_loop()
-        self._waiting = loop.create_future()
-        loop.add_reader(descriptor, self._wake)
-        try:
-            await self._waiting
-        finally:
-            loop.remove_reader(descriptor)
-            self._waiting = None
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def look_again(self) -> None:
-        """Make a task that waits for a message check again. May be called from any thread."""
-        loop = self._loop()
-        if loop is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._wake)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from broadcast_world import finish, kill, live_blocks, rest
-from manager_world import BOUND, line_of, tell, until, world
+from broadcast_world import finish, kill, rest
+from manager_world import BOUND, line_of, live_blocks, tell, until, world
 from native_programs import program
 
 import shmtensor

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from broadcast_world import finish, kill, live_blocks, rest
-from manager_world import BOUND, until
+from broadcast_world import finish, kill, rest
+from manager_world import BOUND, live_blocks, until
 
 import shmtensor
 import shmtensor.multiprocessing as mp

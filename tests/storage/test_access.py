@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from broadcast_world import reclaim
-from manager_world import BOUND, until, world
+from manager_world import BOUND, reclaim, until, world
 
 import shmtensor
 import shmtensor.multiprocessing as mp

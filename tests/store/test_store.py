@@ -18,8 +18,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from broadcast_world import finish, kill, live_blocks, reclaim
-from manager_world import BOUND, until
+from broadcast_world import finish, kill
+from manager_world import BOUND, live_blocks, reclaim, until
 from native_programs import program
 
 import shmtensor as st

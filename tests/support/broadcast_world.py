@@ -1,16 +1,13 @@
-"""Helpers for tests of broadcasts: children that end, emptying readers, counting live blocks."""
+"""Helpers for tests of broadcasts: children that end, emptying readers."""
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from queue import Empty
 from typing import Any
 
-from manager_world import BOUND, is_alive, until
-
-from shmtensor.manager import client
+from manager_world import BOUND
 
 
 def finish(process: Any) -> None:
@@ -34,15 +31,3 @@ def rest(reader: Any) -> list[Any]:
             found.append(reader.get_nowait())
         except Empty:
             return found
-
-
-def reclaim() -> None:
-    """Wait until nothing is held by garbage or by the dead."""
-    gc.collect()
-    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reclaimed")
-
-
-def live_blocks() -> int:
-    """Live blocks in arenas, once the dead have been reclaimed."""
-    reclaim()
-    return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 
 from shmtensor import errors
 from shmtensor._native import LAYOUT_VERSION
-from shmtensor.manager import connection, protocol
+from shmtensor.manager import client, connection, protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
@@ -274,6 +275,18 @@ class Wire:
 def live_in_arenas(listing: dict[str, Any]) -> int:
     """Live blocks that are not rings."""
     return sum(row["live_blocks"] for row in listing["segments"] if row["ring"] is None)
+
+
+def reclaim() -> None:
+    """Wait until nothing is held by garbage or by the dead."""
+    gc.collect()
+    until(lambda: all(is_alive(one["pid"]) for one in client.default().list()["clients"]), "the dead to be reclaimed")
+
+
+def live_blocks() -> int:
+    """Live blocks in arenas, once the dead have been reclaimed."""
+    reclaim()
+    return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])
 
 
 def kill(process: subprocess.Popen[str]) -> None:
