@@ -23,8 +23,9 @@ JOBS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SELECT ?= not exhaustive
 # Tests start thousands of processes: compiled modules are kept even if the environment forbids it, and OpenBLAS, whose
 # threads take a third of a short process's time, has one.
-PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
-test: $(VENV)/.test  ## build, install and try each feature (6.5 min on 2 cores)
+FOR_TESTS := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
+PYTEST := $(FOR_TESTS) $(BIN)/python -m pytest
+test: $(VENV)/.test  ## build, install and try each feature (6 min on 2 cores)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(SELECT)" $(TESTFLAGS)
 
 test-all: test $(VENV)/.test-all native  ## after `test` the rest: every case, kills, native programs, models, types (17 min)
@@ -258,7 +259,7 @@ covered: $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[test-all,coverage]" \
 	  --config-settings=cmake.define.SHMTENSOR_COVERAGE=ON --config-settings=build-dir=build/instrumented
 	find build -name '*.gcda' -delete && rm -rf build/data && mkdir -p build/data
-	$(COVERED_BY) run -m pytest -n $(JOBS) --dist worksteal -o timeout=600 -m "not exhaustive" $(COVERED) $(TESTFLAGS) || \
+	$(FOR_TESTS) $(COVERED_BY) run -m pytest -n $(JOBS) --dist worksteal -o timeout=600 -m "not exhaustive" $(COVERED) $(TESTFLAGS) || \
 	  echo "some tests failed; the figures are of all that ran" >&2
 	$(COVERED_BY) combine --quiet
 	$(COVERED_BY) html --quiet -d build/python
