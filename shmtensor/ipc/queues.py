@@ -38,7 +38,6 @@ __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "QueueStats", "SimpleQueue
 
 MAX_MESSAGES: Final = 2**32 - 1
 MAX_BYTES: Final = 2**63 - 1
-MOMENT: Final = 0.001  # seconds that a coroutine may block its loop while another process holds the lock
 
 
 @dataclass(frozen=True)
@@ -473,7 +472,7 @@ class Queue(SimpleQueue[Message]):
                 taken = self._ring.taken()
                 if self._closed or not self._ring.is_full():
                     with suppress(Full):
-                        return self.put(obj, True, MOMENT)
+                        return self.put(obj, True, tasks.MOMENT)
                 await tasks.in_thread(self._ring.await_room, 0.1, taken)
 
     async def aget(self) -> Message:

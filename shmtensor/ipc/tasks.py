@@ -10,9 +10,7 @@ import weakref
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from queue import Empty
-from typing import Any, Protocol
-
-from .queues import MOMENT
+from typing import Any, Final, Protocol
 
 
 def of_running_loop(known: MutableMapping[asyncio.AbstractEventLoop, Tasks]) -> Tasks:
@@ -32,6 +30,9 @@ class _Source(Protocol):
 class Tasks:
     """The state that the tasks of one event loop share for one queue."""
 
+    MOMENT: Final = 0.001
+    """Seconds that a task may block its loop while another process holds the lock."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.put_lock: asyncio.Lock = asyncio.Lock()
         self.get_lock: asyncio.Lock = asyncio.Lock()
@@ -48,10 +49,10 @@ class Tasks:
             while True:
                 some = source.qsize() > 0
                 try:
-                    return source.get(some, MOMENT)
+                    return source.get(some, self.MOMENT)
                 except Empty:
                     if some:  # another process holds the lock
-                        await asyncio.sleep(10 * MOMENT)
+                        await asyncio.sleep(10 * self.MOMENT)
                     else:
                         await self._readable(source.fileno())
 
