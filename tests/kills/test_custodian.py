@@ -39,12 +39,16 @@ store._native.check_invariants()
 HOLD = "sys.stdin.readline()\n"
 
 
+def is_custodian(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_bytes() == b"shmtensor-cust\n"
+
+
 def custodians(here: World) -> list[int]:
     """Pids of the custodians of this world's managers."""
     found = []
     for pid in here.managers():
         with suppress(OSError):  # it has ended
-            found += [pid] * (Path(f"/proc/{pid}/comm").read_bytes() == b"shmtensor-cust\n")
+            found += [pid] * is_custodian(pid)
     return found
 
 
@@ -90,8 +94,10 @@ def until_all_end(here: World) -> int:
     seen: dict[int, bool] = {}
 
     def ended() -> bool:
-        now, named = here.managers(), custodians(here)
-        seen.update((pid, pid not in named) for pid in now if is_alive(pid))
+        now = here.managers()
+        for pid in now:
+            with suppress(OSError):  # it has ended
+                seen[pid] = not is_custodian(pid)
         return not now
 
     until(ended, "all to end")
