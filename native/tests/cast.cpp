@@ -376,7 +376,7 @@ int matrix() {
         return point.starts_with("broadcast.") || point.starts_with("ring.get.") || point.starts_with("ring.undo.") ||
                point.starts_with("metadata.add_hold.") || point.starts_with("metadata.release.");
     });
-    return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, run);
+    return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, 12, run);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the storm

@@ -354,7 +354,7 @@ int main(int argc, char** argv) {
         return std::none_of(std::begin(kElsewhere), std::end(kElsewhere),
                             [&](const char* area) { return point.starts_with(area); });
     });
-    return world::matrix(points, points, kRoles, kPasses,
+    return world::matrix(points, points, kRoles, kPasses, kPasses.back(),
                          [&](const std::string& role, const std::string& point, int nth, const std::string& action) {
                              return run(self, role, point, nth, action);
                          });

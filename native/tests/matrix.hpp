@@ -49,10 +49,12 @@ inline bool play_apart(const Play& play, const std::string& role, const std::str
     return WEXITSTATUS(status) == kPassed;
 }
 
-// Plays all roles at all `points`; returns 0 when each of `required` was reached with each action, in any role: whether
-// a role sleeps, and so passes a point again, depends on timing. `nths`: the passes to act at, ascending.
+// Plays all roles at all `points`; returns 0 when each of `required` was reached with each action in some role. `nths`:
+// the passes to act at, ascending. A pass up to `repeatable` that the role makes each time must occur with each action;
+// whether a wait ends in a sleep depends on timing, so a role may also pass a point by chance.
 inline int matrix(const std::set<std::string>& points, const std::set<std::string>& required,
-                  const std::vector<std::string>& roles, const std::vector<int>& nths, const Play& play) {
+                  const std::vector<std::string>& roles, const std::vector<int>& nths, int repeatable,
+                  const Play& play) {
     std::map<std::string, std::set<std::string>> reached;  // by action
     int runs = 0;
     for (const std::string& point : points)
@@ -62,13 +64,19 @@ inline int matrix(const std::set<std::string>& points, const std::set<std::strin
                 if (!play_apart(play, role, point, nth, "kill")) break;
                 reached["kill"].insert(point);
                 ++runs;
-                for (const char* action : {"stop", "exit"})
-                    for (int tries = 0; tries < kTries; ++tries)
-                        if (play_apart(play, role, point, nth, action)) {
-                            reached[action].insert(point);
-                            ++runs;
-                            break;
-                        }
+                for (const char* action : {"stop", "exit"}) {
+                    bool again = false, each_time = true;
+                    for (int tries = 0; tries < kTries && !again; ++tries)
+                        again = play_apart(play, role, point, nth, action);
+                    if (again) {
+                        reached[action].insert(point);
+                        ++runs;
+                        continue;
+                    }
+                    for (int tries = 0; tries < kTries && each_time; ++tries)
+                        each_time = play_apart(play, role, point, nth, "kill");
+                    want(!each_time || nth > repeatable, point + " is not repeatable");
+                }
             }
     int missed = 0;
     for (const std::string& point : required)

@@ -255,5 +255,5 @@ int main() {
     set_bound(600);
     const auto points = points_where(
         [](const std::string& point) { return point.starts_with("reach.") || point.starts_with("group.may_open."); });
-    return world::matrix(points, points, kRoles, {1, 2, 3}, run);
+    return world::matrix(points, points, kRoles, {1, 2, 3}, 3, run);
 }

@@ -346,7 +346,7 @@ bool run(const std::string& role, const std::string& point, int nth, const std::
 
 int matrix() {
     const auto points = points_where([](const std::string& point) { return point.starts_with("ring."); });
-    return world::matrix(points, points, kRoles, kPasses, run);
+    return world::matrix(points, points, kRoles, kPasses, kPasses.back(), run);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the storm

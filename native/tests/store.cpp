@@ -347,7 +347,7 @@ int matrix() {
         return point.starts_with("store.") || point == "broadcast.read.one_held" || point.starts_with("ring.undo.") ||
                point.starts_with("metadata.release.");
     });
-    return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, run);
+    return world::matrix(points, ours, kRoles, {1, 2, 3, 6, 12}, 12, run);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the storm

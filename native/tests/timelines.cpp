@@ -170,5 +170,5 @@ int main() {
     give_back();
     claim_together();
     const auto points = points_where([](const std::string& point) { return point.starts_with("timelines."); });
-    return world::matrix(points, points, kRoles, {1, 2, 3}, run);
+    return world::matrix(points, points, kRoles, {1, 2, 3}, 2, run);
 }

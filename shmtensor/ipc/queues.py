@@ -532,6 +532,11 @@ class JoinableQueue(Queue[Message]):
         self._ring.await_done(None)
 
 
+@functools.cache  # a message must not wait for the lock of `load`
+def _tasks_module() -> Any:
+    return load("ipc.tasks")
+
+
 class Loops:
     """The event loops of this process whose tasks use one queue or reader of a broadcast."""
 
@@ -540,7 +545,7 @@ class Loops:
 
     def tasks(self) -> Tasks:
         """Return the state that the tasks of the running event loop share. Raises RuntimeError: none is running."""
-        return load("ipc.tasks").of_running_loop(self._tasks)  # type: ignore[no-any-return]
+        return _tasks_module().of_running_loop(self._tasks)  # type: ignore[no-any-return]
 
     def look_again(self) -> None:
         """Make tasks that wait for a message check again. May be called from any thread."""
