@@ -284,9 +284,9 @@ def reclaim() -> None:
 
 
 def live_blocks() -> int:
-    """Live blocks in arenas, once the dead have been reclaimed."""
+    """Live blocks of the default manager that are not rings, once the dead have been reclaimed."""
     reclaim()
-    return sum(segment["live_blocks"] for segment in client.default().list()["segments"] if not segment["dedicated"])
+    return live_in_arenas(client.default().list())
 
 
 def kill(process: subprocess.Popen[str]) -> None:
