@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "python/array.hpp"
 #include "python/autograd.hpp"
 #include "python/autograd_rules.hpp"
+#include "python/operands.hpp"
 
 #include <structmember.h>
 

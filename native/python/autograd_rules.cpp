@@ -5,6 +5,7 @@
 #include "python/array.hpp"
 #include "python/autograd.hpp"
 #include "python/autograd_rules.hpp"
+#include "python/operands.hpp"
 
 namespace shmtensor::autograd {
 

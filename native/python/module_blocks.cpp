@@ -11,6 +11,7 @@
 #include "python/errors.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
+#include "python/operands.hpp"
 #include "python/views.hpp"
 
 namespace shmtensor {

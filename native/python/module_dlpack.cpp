@@ -11,6 +11,7 @@
 #include "python/foreign_threads.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
+#include "python/operands.hpp"
 #include "python/views.hpp"
 #include "python/waits.hpp"
 #include "tensor/dlpack.hpp"

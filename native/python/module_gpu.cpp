@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "heap/timelines.hpp"
-#include "python/array.hpp"
 #include "python/module.hpp"
 #include "python/objects.hpp"
+#include "python/operands.hpp"
 #include "python/results.hpp"
 #include "python/waits.hpp"
 

@@ -7,6 +7,7 @@
 #include "python/array.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/operands.hpp"
 #include "python/waits.hpp"
 #include "tensor/channels.hpp"
 #include "tensor/recurrent.hpp"

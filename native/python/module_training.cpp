@@ -8,6 +8,7 @@
 #include "python/array.hpp"
 #include "python/errors.hpp"
 #include "python/module.hpp"
+#include "python/operands.hpp"
 #include "python/ref.hpp"
 #include "python/waits.hpp"
 #include "tensor/training.hpp"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "python/array.hpp"
 #include "python/autograd.hpp"
+#include "python/operands.hpp"
 #include "python/ref.hpp"
 #include "python/tensors.hpp"
 

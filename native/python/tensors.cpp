@@ -5,6 +5,7 @@
 #include "python/array.hpp"
 #include "python/autograd.hpp"
 #include "python/codec_memory.hpp"
+#include "python/operands.hpp"
 #include "python/ref.hpp"
 
 namespace shmtensor {

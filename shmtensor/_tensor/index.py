@@ -52,6 +52,7 @@ stack tile vstack
     "_tensor.layouts": "empty_permuted empty_strided frombuffer",
     "_tensor.logarithms": "logadd logsub",
     "_tensor.low_rank": "pca_lowrank svd_lowrank",
+    "_tensor.masks": "argwhere clamp clip lerp masked_fill masked_select nonzero where",
     "_tensor.nan_statistics": "nanmedian nanquantile",
     "_tensor.parts": """
 chunk dsplit hsplit split split_with_sizes tensor_split unbind unsafe_chunk unsafe_split
@@ -68,9 +69,9 @@ as_strided_scatter diagonal_scatter index_put index_reduce masked_scatter put sc
 slice_scatter
 """,
     "_tensor.selection": """
-allclose argwhere array_equal bincount bucketize clamp clip equal gather index_add index_copy index_fill
-index_select isclose isin lerp masked_fill masked_select nonzero scatter scatter_add searchsorted take
-take_along_axis tril triu unique_all unique_counts unique_inverse unique_values where
+allclose array_equal bincount bucketize equal gather index_add index_copy index_fill index_select isclose isin
+scatter scatter_add searchsorted take take_along_axis tril triu unique_all unique_counts unique_inverse
+unique_values
 """,
     "_tensor.shapes": """
 adjoint as_strided atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_shapes broadcast_tensors
@@ -153,6 +154,10 @@ __array_namespace__ astype is_complex is_floating_point is_nonzero is_same_size 
 """,
     "_tensor.joining": "diag_embed repeat_interleave roll tile",
     "_tensor.mapping": "apply_ map2_ map_",
+    "_tensor.masks": """
+argwhere clamp clamp_ clip clip_ lerp lerp_ masked_fill masked_fill_ masked_scatter_ masked_select nonzero
+where
+""",
     "_tensor.nan_statistics": "nanmedian nanquantile",
     "_tensor.numpy_protocols": "__array_function__ __array_ufunc__",
     "_tensor.parts": """
@@ -173,9 +178,8 @@ as_strided_scatter diagonal_scatter index_add_atomic_ index_put index_put_ index
 masked_scatter put scatter_reduce scatter_reduce_ select_scatter slice_scatter
 """,
     "_tensor.selection": """
-allclose argwhere array_equal bincount clamp clamp_ clip clip_ equal gather index_add index_add_ index_copy
-index_copy_ index_fill index_fill_ index_select isclose lerp lerp_ masked_fill masked_fill_ masked_scatter_
-masked_select nonzero put_ scatter scatter_ scatter_add scatter_add_ take take_along_axis tril triu where
+allclose array_equal bincount equal gather index_add index_add_ index_copy index_copy_ index_fill index_fill_
+index_select isclose put_ scatter scatter_ scatter_add scatter_add_ take take_along_axis tril triu
 """,
     "_tensor.shapes": """
 adjoint as_strided broadcast_to clone contiguous diagonal expand expand_as expand_dims flatten flip fliplr

@@ -18,7 +18,8 @@ from .core import Tensor, array_of, axis_of, index_key, index_of, indices_of, pl
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .indexing import getitem, value_of, zeroed
 from .inspection import finfo
-from .selection import _indices, _of_sizes, _place, _source, masked_scatter_, put_, where
+from .masks import masked_scatter_, where
+from .selection import _indices, _of_sizes, _place, _source, put_
 from .shapes import broadcast_to, clone, diagonal, in_memory, select
 
 _UFUNCS: Final[dict[str, Any]] = {

@@ -10,7 +10,7 @@ from layouts import memory_of_its_own, same, tensor_of
 
 import shmtensor as st
 from shmtensor import array_api
-from shmtensor._tensor import selection
+from shmtensor._tensor import masks, selection
 from shmtensor.errors import InvalidArgument
 
 LAYOUTS = ["dense", "transposed", "gaps", "backwards", "expanded", "shared", "shared view"]
@@ -63,7 +63,7 @@ CASES: dict[str, Any] = {
 
 
 def test_every_function_has_a_case():
-    assert set(CASES) == set(selection.__all__)
+    assert set(CASES) == {*selection.__all__, *masks.__all__}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

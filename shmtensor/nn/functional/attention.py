@@ -10,7 +10,7 @@ from ..._tensor.core import Tensor
 from ..._tensor.creation import ones
 from ..._tensor.dispatch import export
 from ..._tensor.joining import cat
-from ..._tensor.selection import where
+from ..._tensor.masks import where
 from ...errors import DTypeError, InvalidArgument
 from .affine import linear
 from .dropouts import dropout

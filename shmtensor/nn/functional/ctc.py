@@ -10,8 +10,8 @@ import numpy as np
 from ..._tensor.core import Tensor
 from ..._tensor.creation import tensor
 from ..._tensor.dispatch import Array, Module, export
+from ..._tensor.masks import where
 from ..._tensor.result_types import require_floating
-from ..._tensor.selection import where
 from ...errors import InvalidArgument
 from .rows import function, hidden, reduced
 

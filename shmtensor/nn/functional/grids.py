@@ -11,7 +11,7 @@ import numpy as np
 from ..._tensor.core import Tensor
 from ..._tensor.creation import tensor, zeros_like
 from ..._tensor.dispatch import Array, Module, export
-from ..._tensor.selection import where
+from ..._tensor.masks import where
 from ...errors import InvalidArgument
 from .activation import hardtanh
 from .interpolation import cubic_weights

@@ -10,7 +10,7 @@ import numpy as np
 from ..._tensor.core import Tensor
 from ..._tensor.dispatch import Array, Module, export
 from ..._tensor.elementwise import minimum
-from ..._tensor.selection import where
+from ..._tensor.masks import where
 from ...errors import IndexOutOfRange, InvalidArgument
 from .activation import logsigmoid
 from .distances import pairwise_distance
