@@ -1,4 +1,4 @@
-"""Model (c): fork and spawn with an embryo slot. Mirrors the fork hooks of native/heap/client.cpp,
+"""Model (c): fork and spawn with an embryo slot. Mirrors the fork hooks of native/heap/client_fork.cpp,
 native/heap/group.cpp, manager/daemon/state.py, manager/daemon/handshake.py.
 
 Adding and releasing a hold is one step each here, as `holds` proves for one arena.
