@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ._missing import suggest as _suggest
-from ._tensor.core import FAILURES, axes_of, axis_of, failed, given, index_of, indices_of
+from ._tensor.core import FAILURES, axes_of, axis_of, failed, index_of, indices_of
 from ._tensor.creation import asarray
 from ._tensor.dispatch import Array, Gradient, Module, Out, composed, export, operation
 from ._tensor.methods import Tensor
+from ._tensor.outputs import given
 from .devices import device_of
 from .dtypes import default_float, dtype_of
 from .errors import DTypeError, InvalidArgument

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import INTEGERS
-from .core import Tensor, array_of, index_of, indices_of, placed
+from .core import Tensor, array_of, index_of, indices_of
 from .dispatch import Array, Module, composed, export, operation
 from .einsums import einsum
+from .outputs import placed
 
 _PLANS: Final = {(0, 0): ("", "", ""), (1, 1): ("p", "p", "p"), (1, 2): ("p", "qp", "q"), (2, 2): ("bp", "qp", "bq")}
 """Leading axes of the input and of the kernel -> what they are, and what those of the result are, for einsum."""

@@ -11,9 +11,10 @@ from typing import Any
 
 from . import shapes
 from .axes import part_of
-from .core import Tensor, placed
+from .core import Tensor
 from .creation import zeros
 from .dispatch import Array, Module, Result, composed, export, operation
+from .outputs import placed
 from .parts import split, split_with_sizes, unbind
 from .scattering import slice_scatter
 from .shapes import clone

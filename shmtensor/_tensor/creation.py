@@ -26,10 +26,11 @@ from ..layouts import axes_in_memory, dense_axes, preserve_format, require_strid
 from ..storage import Storage
 from ..storage.arguments import array_from, empty_array, shape_from
 from ..storage.regions import checked_array
-from .core import SETTLED, Tensor, array_of, given, index_of
+from .core import SETTLED, Tensor, array_of, index_of
 from .dispatch import Array, Module, Out, composed, export, operation
 from .dlpack import from_dlpack
 from .options import Make, Place, on_device, pinned, pinned_place, place_of, requiring, type_for, with_options
+from .outputs import given
 
 _PLAIN = 1 << 40  # elements; larger sizes are checked more closely
 

@@ -22,9 +22,10 @@ from .._loading import load
 from .._native import Operation
 from ..errors import DTypeError, InvalidArgument, NotSupported, ShmTensorError, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
-from .core import FAILURES, again, array_of, failed, given, given_each, wrap
+from .core import FAILURES, again, array_of, failed, wrap
 from .keywords import as_torch, other_names, own_arguments, torch_names
 from .methods import Tensor  # before any row is installed
+from .outputs import given, given_each
 from .signatures import Shown
 
 Array: TypeAlias = Any

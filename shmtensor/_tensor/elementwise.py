@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from . import elementwise_rules as rules
-from .core import Tensor, index_of, require_shape
+from .core import Tensor, index_of
 from .creation import zeros_like
 from .dispatch import (
     Array,
@@ -32,6 +32,7 @@ from .dispatch import (
     register,
     takes_module,
 )
+from .outputs import require_shape
 from .result_types import common_type, multiple
 
 _ndarray = np.ndarray

@@ -12,8 +12,9 @@ import numpy as np
 
 from ..dtypes import default_float
 from ..errors import DTypeError, InvalidArgument
-from .core import Tensor, array_of, given
+from .core import Tensor, array_of
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
+from .outputs import given
 from .result_types import common_type
 from .selection import _array, _of_sizes
 from .shapes import broadcast_to, clone

@@ -15,8 +15,9 @@ from .._loading import load
 from .._native import count_change, is_recorded
 from ..dtypes import BY_DTYPE
 from ..errors import GradientError
-from .core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, target_of, wrap
+from .core import FAILURES, NUMPYS, OPERANDS, Tensor, failed, wrap
 from .dispatch import composed, export
+from .outputs import target_of
 
 _OURS: Final = {
     "conjugate": "conj_physical", "degrees": "rad2deg", "fabs": "abs", "power": "pow", "radians": "deg2rad",

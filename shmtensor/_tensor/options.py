@@ -13,7 +13,8 @@ from ..devices import CPU, Device, device_of
 from ..dtypes import NumpyType, dtype_of
 from ..errors import DTypeError, InvalidArgument
 from ..layouts import require_strided
-from .core import Tensor, array_of, given
+from .core import Tensor, array_of
+from .outputs import given
 from .signatures import Shown
 
 Make = Callable[..., Tensor]

@@ -14,11 +14,12 @@ from .._native import is_device_array, strided
 from ..errors import DTypeError, InvalidArgument
 from ..storage.arguments import is_writable
 from .axes import along, dim_of, lined, part_of
-from .core import Tensor, array_of, axis_of, index_key, index_of, indices_of, placed
+from .core import Tensor, array_of, axis_of, index_key, index_of, indices_of
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
 from .indexing import getitem, value_of, zeroed
 from .inspection import finfo
 from .masks import masked_scatter_, where
+from .outputs import placed
 from .selection import _indices, _of_sizes, _place, _source, put_
 from .shapes import broadcast_to, clone, diagonal, in_memory, select
 

@@ -15,8 +15,9 @@ import numpy as np
 from ..errors import DTypeError, GradientError, IndexOutOfRange, InvalidArgument
 from ..storage.arguments import is_writable
 from .axes import dim_of, lined
-from .core import FAILURES, Tensor, axis_of, failed, index_of, placed
+from .core import FAILURES, Tensor, axis_of, failed, index_of
 from .dispatch import Array, Module, Operand, Out, Result, composed, export, operation
+from .outputs import placed
 from .result_types import multiple, sortable
 from .shapes import clone, into_zeros, narrow
 

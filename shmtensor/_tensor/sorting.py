@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidArgument
-from .core import Tensor, axes_of, axis_of, index_of, placed
+from .core import Tensor, axes_of, axis_of, index_of
 from .dispatch import Array, Module, composed, export, operation
+from .outputs import placed
 from .result_types import sortable
 from .selection import gather_sum
 from .statistical import Found, into_pair

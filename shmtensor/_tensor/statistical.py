@@ -19,9 +19,10 @@ from ..storage.arguments import SEQUENCES
 from . import norm_rules
 from . import reduction_rules as rules
 from .axes import dim_of
-from .core import Tensor, axes_of, axis_of, given_each, index_of
+from .core import Tensor, axes_of, axis_of, index_of
 from .dispatch import Array, Gradient, Module, Out, composed, export, operation
 from .elementwise import log_of_sum, maximum, minimum
+from .outputs import given_each
 from .result_types import as_type, is_narrow, norms_of_vectors, require_floating, sortable, widened
 from .spread import moments
 

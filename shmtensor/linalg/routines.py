@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, given_each
+from .._tensor.core import Tensor
 from .._tensor.dispatch import Array, Module, Out, composed, export, operation
+from .._tensor.outputs import given_each
 from ..errors import DTypeError, InvalidArgument, tensor_advice, type_name
 from ..storage.arguments import SEQUENCES
 from . import decompositions, factor_rules, norms, solver_rules, solvers

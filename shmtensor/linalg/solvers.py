@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tensor.core import Tensor, axis_of, given_each, index_of
+from .._tensor.core import Tensor, axis_of, index_of
 from .._tensor.dispatch import Array, Module, Out, composed, export, operation
+from .._tensor.outputs import given_each
 from ..errors import InvalidArgument
 from ..storage.arguments import refused
 from . import solver_rules as rules
