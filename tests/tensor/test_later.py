@@ -16,7 +16,10 @@ from shmtensor._native import Operation
 from shmtensor._tensor.dispatch import all_rows
 from shmtensor._tensor.methods import Later
 
-FIRST = {"core", "creation", "dispatch", "dlpack", "functions", "index", "keywords", "methods", "options", "signatures"}
+FIRST = {
+    "core", "creation", "dispatch", "dlpack", "functions", "index", "keywords", "methods", "options", "outputs",
+    "signatures",
+}  # fmt: skip
 
 
 def run(code: str) -> str:

@@ -30,7 +30,7 @@ FILES = [path for name in ("_tensor", "linalg", "random") for path in sorted((RO
 FORMS = [(row, form) for row in ROWS for form in dict.fromkeys((row.function, *row.methods.values())) if form]
 
 # What makes and describes tensors, and what turns arrays into tensors for everybody.
-MECHANISM = {"core", "dispatch"}
+MECHANISM = {"core", "dispatch", "outputs"}
 WRAPPING = {"wrap", "_share", "_tensor", "again", "failed"}
 # Functions that give tensors over memory that is not an operation's result.
 MAKERS = {"creation", "ranges", "windows", "dlpack", "generator", "numpy_protocols"}
