@@ -18,7 +18,6 @@ _CATEGORIES: Final = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}  # V: the 
 _OF_NUMBERS: Final = (
     lambda: np.dtype(bool), lambda: np.dtype(np.int64), default_float, default_complex,
 )  # fmt: skip
-INTEGER: Final = 1
 FLOATING: Final = 2
 COMPLEX: Final = 3
 

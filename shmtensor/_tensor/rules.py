@@ -9,11 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
 from .._native import Rule
-
-PREFIXES: Final = ("_shape", "_dtype")
 
 
 class Kind(IntEnum):

@@ -185,7 +185,7 @@ class WorkerIterator:
     """
 
     def __init__(self, epoch: Epoch, pipeline: Pipeline, owns: bool) -> None:
-        self._epoch, self._pipeline, self._owns = epoch, pipeline, owns
+        self._epoch, self._pipeline = epoch, pipeline
         self._waiting: deque[Batch] = deque()
         self._next: Portion | None = None
         self._problem: Exception | None = None

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _native
-from ..errors import DTypeError, InvalidArgument, NotSupported
+from ..errors import DTypeError, NotSupported
 from . import driver
 
 _type: type[Any] | None = None  # cupy.ndarray, once loaded
@@ -154,19 +154,6 @@ def copy_in(target: Any, values: NDArray[Any], non_blocking: bool = False) -> No
         order.keep_until_done(source, device, stream)
     else:
         stream.synchronize()
-
-
-def require_one_device(arrays: Any, doing: str) -> None:
-    """Raise InvalidArgument for arrays on several devices, or on a device and the CPU."""
-    names = sorted({name_of(array) for array in arrays})
-    raise InvalidArgument(
-        f"{doing} tensors on {' and '.join(names)}; all must be on one device: move the others with x.to({names[-1]!r})"
-    )
-
-
-def name_of(array: Any) -> str:
-    """The name of the device of an array: "cpu", "cuda:0"."""
-    return f"cuda:{device_number(array)}" if is_on_device(array) else "cpu"
 
 
 def operand(value: Any, like: Any) -> Any:
