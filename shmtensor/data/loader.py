@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import InvalidArgument, type_name
 from ..ipc.processes import context_from
 from ..storage.arguments import require_integer
+from . import samplers
 from .datasets import IterableDataset
 from .fetching import Item, Task
 from .iteration import Epoch, LocalIterator, WorkerIterator
@@ -80,7 +81,7 @@ class DataLoader(Generic[T_co]):
         max_bytes: maximum bytes of batches that are being loaded or still held: their tensors and arrays in mappings
             and sequences. Other objects, and torch's tensors in private memory, are not counted. A batch without slots,
             as made by collate_fn, is loaded if there is room for the largest of these so far.
-        seed: seed of the order and of samples' random numbers; default: drawn once.
+        seed: seed of the order and of samples' random numbers; default: drawn once from `generator`.
         reseed: libraries that are seeded before each sample: "python", "numpy", "shmtensor", "torch".
         on_worker_death: "raise", or "restart": another worker takes over, and no sample is lost or repeated.
 
@@ -257,7 +258,8 @@ class DataLoader(Generic[T_co]):
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch, batches and samples that were handed out, sampler's state and kind of order. Does not block.
 
-        Batches that were loaded ahead do not count. A loader with another number of workers can load the state.
+        Batches that were loaded ahead do not count. A loader with another number of workers can load the state. Warns
+        in the middle of an epoch whose order depends on a sampler without state.
         """
         order = self._order_facts()
         if self._resumed is not None:
@@ -266,6 +268,7 @@ class DataLoader(Generic[T_co]):
             fresh = Progress(self._epoch)
             self._begin_order(fresh)
             return fresh.state(self.seed, order)
+        self._check_order(self._progress, "are to be skipped")
         return self._progress.state(self.seed, order)
 
     def _order_facts(self) -> dict[str, Any]:
@@ -297,12 +300,13 @@ class DataLoader(Generic[T_co]):
         seed, progress, order = progress_of(state_dict)
         require_order(order, self._order_facts(), progress.handed_out)
         self._check_place(progress)
+        self._check_order(progress, "are skipped")
         if progress.sampler is not None:
             set_order(self.batch_sampler if self.batch_sampler is not None else self.sampler, progress.sampler)
         self._seed, self._resumed, self._is_epoch_set = seed, progress, False
 
     def _check_place(self, progress: Progress) -> None:
-        """Raise InvalidArgument if an epoch has no such position; warn if its order may differ."""
+        """Raise InvalidArgument if an epoch has no such position."""
         done = max((progress.batches, *(ordinal + 1 for ordinal in progress.beyond)))
         try:
             length = done if self.is_iterable else len(self)  # the length of a stream is a guess
@@ -314,14 +318,20 @@ class DataLoader(Generic[T_co]):
                 "load it into a loader of the same dataset and batch_size"
             )
         self._check_sizes(progress, length)
-        if not done or self.is_iterable or not self._has_theirs:
+
+    def _check_order(self, progress: Progress, skipped: str) -> None:
+        """Warn if batches were handed out in an order that cannot be restored. Called for a method of the program."""
+        if not progress.handed_out or self.is_iterable or not self._has_theirs:
             return
         sampler: Any = self.batch_sampler if self.batch_sampler is not None else self.sampler
         below = getattr(sampler, "sampler", sampler)
         if progress.sampler is None and not isinstance(below, Sequence | SequentialSampler | np.ndarray):
+            name = type(below).__name__
+            has_ours = isinstance(getattr(samplers, name, None), type)
+            advice = f"use shmtensor.data.{name}" if has_ours else "define both"
             warnings.warn(
-                f"{type_name(below)} has no state_dict() and load_state_dict(): batches that were handed out before "
-                "are skipped by number, so the rest is correct only if it repeats the same order",
+                f"{type_name(below)} has no state_dict() and load_state_dict(): batches that were handed out {skipped} "
+                f"by number, so the rest is correct only if it repeats the same order; {advice}",
                 stacklevel=3,
             )
 

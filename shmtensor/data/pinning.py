@@ -72,7 +72,7 @@ def pinning_for(pin_memory: bool, device: str, output: str) -> Pinning | None:
         return None
     reason = load("gpu.driver").status()
     if reason:
-        warnings.warn(f"pin_memory has no effect: {reason}", stacklevel=5)
+        warnings.warn(f"pin_memory has no effect: {reason}", stacklevel=4)
         return None
     if output == "torch":
         _have_torch_ask_the_driver()

@@ -363,12 +363,11 @@ def status() -> str:
     if _forked:
         return _FORKED
     if _reason is None:
-        _reason = _missing_package()
         try:
-            if not _reason:
-                found = LibCuda()
-                _reason = "" if found.device_count() else "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES?)"
-                _driver = found if not _reason else None
+            found = LibCuda()
+            has_device = found.device_count() > 0
+            _reason = _missing_package() if has_device else "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES?)"
+            _driver = None if _reason else found
         except DriverError as problem:
             _reason = str(problem)
     return _reason

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -391,5 +393,21 @@ def test_a_sampler_without_state_is_warned_of(recwarn):
         next(iterator)
         DataLoader(dataset, 4, sampler=sampler).load_state_dict(loader.state_dict())
     assert not recwarn
-    with pytest.warns(UserWarning, match="has no state_dict"):
+    with pytest.warns(UserWarning, match="has no state_dict.* are skipped by number.*; define both"):
         DataLoader(dataset, 4, sampler={n: n for n in range(20)}).load_state_dict(state)
+
+
+def test_a_state_that_cannot_restore_the_order_is_warned_of_when_it_is_made():
+    class WeightedRandomSampler:  # the name of torch's, which has no state either
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(20))
+
+    loader = DataLoader(Rows(20, ()), 4, sampler=WeightedRandomSampler())
+    iterator = iter(loader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader.state_dict()  # at the start, so the order of the rest is that of a whole epoch
+    next(iterator)
+    with pytest.warns(UserWarning, match="use shmtensor.data.WeightedRandomSampler") as caught:
+        loader.state_dict()
+    assert caught[0].filename == __file__

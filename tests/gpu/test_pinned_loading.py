@@ -136,8 +136,9 @@ def test_workers_of_each_method(either, method):
 def test_without_a_gpu_there_is_a_warning(monkeypatch):
     monkeypatch.setattr(driver, "_driver", None)
     monkeypatch.setattr(driver, "_reason", "there is none in this test")
-    with pytest.warns(UserWarning, match="pin_memory has no effect: there is none in this test"):
+    with pytest.warns(UserWarning, match="pin_memory has no effect: there is none in this test") as caught:
         loader = DataLoader(Rows(), 8, num_workers=1, pin_memory=True)
+    assert caught[0].filename == __file__
     assert [pinned(batch) for batch in loader] == [[False]] * 8
 
 
