@@ -1,4 +1,4 @@
-"""Every row of "Differences from torch" in docs/tensors.md is true: its expression, computed with both libraries.
+"""Every row of "Differences from torch" in tensors.md and autograd.md is true: its expression, with both libraries.
 
 A row has an expression with `st`, its result with shmtensor, its result with torch, and the reason. A result is given
 as text, without the name of the library; `refused` means an exception, `refused: X` an exception of class X.
@@ -16,15 +16,18 @@ import pytest
 
 import shmtensor as st
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "tensors.md"
+DOCUMENTS = Path(__file__).resolve().parent.parent / "docs"
 REFUSED = "refused"
 
 
 def lines() -> list[str]:
-    """The lines of the tables in the section, without their heads."""
-    section = DOCUMENT.read_text().split("\n## Differences from torch\n")[1].split("\n## ")[0]
+    """The lines of the tables in the sections, without their heads."""
+    texts = [(DOCUMENTS / name).read_text() for name in ("tensors.md", "autograd.md")]
+    sections = [text.split("\n## Differences from torch\n")[1].split("\n## ")[0] for text in texts]
     return [
-        line for line in section.splitlines() if line.startswith("|") and not re.match(r"\| (expression|---)", line)
+        line
+        for line in "\n".join(sections).splitlines()
+        if line.startswith("|") and not re.match(r"\| (expression|---)", line)
     ]
 
 

@@ -6,7 +6,9 @@ generated from the table of element types (shmtensor/dtypes.py). `index.py` has 
 imported when the name is used. The stub of `nn.modules` is made from its table of classes.
 
 python tools/stubs.py            print the methods
-python tools/stubs.py --write    write all files; a test checks that they are up to date
+python tools/stubs.py --write    write the files that change, and print their paths
+
+The package that is imported must be the one of this checkout. A test checks that the files are up to date.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import shmtensor
 from shmtensor import linalg, random, special
 from shmtensor._native import Operation
 from shmtensor._tensor import dispatch, functions
@@ -33,6 +36,7 @@ for _module in pkgutil.iter_modules(functional.__path__, f"{functional.__name__}
     importlib.import_module(_module.name)
 ROWS = dispatch.all_rows()
 FOLDER = Path(dispatch.__file__).parent
+CHECKOUT = Path(__file__).resolve().parent.parent
 HEAD = """# Made by tools/stubs.py from the rows of operations; make it again rather than change it.
 import builtins
 from collections.abc import Callable, Iterable, Sequence
@@ -279,17 +283,45 @@ def stubs() -> dict[Path, str]:
     }
 
 
+def require_own_package() -> None:
+    """End the program if the package that was imported is not the one of this checkout."""
+    found = Path(shmtensor.__file__).resolve().parent
+    if found != CHECKOUT / "shmtensor":
+        sys.exit(
+            f"{sys.executable} imports shmtensor from {found}, not from {CHECKOUT / 'shmtensor'}; "
+            f"run `make test` in {CHECKOUT}, and then its .venv/bin/python"
+        )
+
+
+def require_rules() -> None:
+    """Check that gradient rules are for parameters of their rows, and ask for these. Raises TypeError."""
+    for row in ROWS:
+        if row.gradient is not None:
+            for made in (row.function, *row.methods.values(), *row.properties.values()):
+                if isinstance(made, Operation):
+                    made.form.rule  # noqa: B018 - making it checks it
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file, if that changes it, and print its path."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+        print(path)
+
+
 def write() -> None:
     """Write every file, beginning with the indexes, which the others use to look up names."""
     for place, text, reader in ((written, index(), functions), (functional_written, functional_index(), functional)):
-        Path(place.__file__).write_text(text)
+        put(Path(place.__file__), text)
         importlib.reload(place)
         importlib.reload(reader)
     for path, text in stubs().items():
-        path.write_text(text)
+        put(path, text)
 
 
 if __name__ == "__main__":
+    require_own_package()
+    require_rules()
     if "--write" in sys.argv:
         write()
     else:

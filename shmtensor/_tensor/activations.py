@@ -120,7 +120,7 @@ def _above(xp: Module, name: str, a: Array, threshold: float, value: float) -> A
 
 
 def _of_celu(g: Tensor, input: Tensor, alpha: float) -> Tensor:
-    return g.where(input > 0, g * (input.clamp_max(0) / alpha).exp())
+    return (g * (input.clamp_max(0) / alpha).exp()).where(input <= 0, g)
 
 
 @operation(method=False, gradient=_of_celu)
@@ -133,7 +133,7 @@ def celu(xp: Module, input: Array, alpha: float = 1.0) -> Array:
 
 
 def _of_celu_in_place(g: Tensor, result: Tensor, alpha: float) -> Tensor:
-    return g.where(result > 0, g * (result / alpha + 1))
+    return (g * (result / alpha + 1)).where(result <= 0, g)
 
 
 @operation(method=False, out=Out.PLACED, gradient=_of_celu_in_place)
@@ -150,7 +150,7 @@ def _celu(xp: Module, name: str, a: Array, alpha: float) -> Array:
 
 
 def _of_selu(g: Tensor, input: Tensor) -> Tensor:
-    return g.where(input > 0, g * (_SELU_ALPHA * input.clamp_max(0).exp())) * _SELU_SCALE
+    return (g * (_SELU_ALPHA * input.clamp_max(0).exp())).where(input <= 0, g) * _SELU_SCALE
 
 
 @operation(method=False, gradient=_of_selu)
@@ -164,7 +164,7 @@ def selu(xp: Module, input: Array) -> Array:
 
 
 def _of_selu_in_place(g: Tensor, result: Tensor) -> Tensor:
-    return (g * _SELU_SCALE).where(result > 0, g * (result + _SELU_SCALE * _SELU_ALPHA))
+    return (g * (result + _SELU_SCALE * _SELU_ALPHA)).where(result <= 0, g * _SELU_SCALE)
 
 
 @operation(method=False, out=Out.PLACED, gradient=_of_selu_in_place)

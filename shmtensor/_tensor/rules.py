@@ -71,7 +71,7 @@ def rule_of(
         is_list: whether a parameter is a list of tensors.
 
     Raises:
-        TypeError: a function of the rule asks for what the operation does not have.
+        TypeError: the rule is for a parameter, or asks for one, that the operation does not have.
     """
     parameters = _Parameters(signature, first)
     if gradient is None:
@@ -84,7 +84,7 @@ def rule_of(
     sequence = -1
     for key, function in gradient.items():
         keys = key if isinstance(key, tuple) else (key,)
-        places = [parameters.place_of(one) for one in keys]
+        places = [_input(name, one, parameters) for one in keys]
         lists = [p for one, p in zip(keys, places, strict=True) if p == parameters.rest or is_list(one)]
         sequence = lists[0] if lists else sequence
         needs = [_value(name, one, parameters) for one in _names(function)]
@@ -102,6 +102,14 @@ def rule_of(
 
 def _names(function: Callable[..., Any]) -> Sequence[str]:
     return tuple(inspect.signature(function).parameters)
+
+
+def _input(operation: str, name: str, parameters: _Parameters) -> int:
+    """Where the parameter stands whose gradient a function of a rule computes."""
+    try:
+        return parameters.place_of(name)
+    except LookupError:
+        raise TypeError(f"the gradient rule of {operation} is for {name!r}, which is not a parameter of it") from None
 
 
 def _value(operation: str, name: str, parameters: _Parameters) -> tuple[int, int]:

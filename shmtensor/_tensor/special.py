@@ -22,7 +22,7 @@ from .dispatch import Array, Gradient, Module, Operand, Out, export, methods_of,
 from .elementwise import Unary, unary
 from .elementwise_rules import as_type_of, kept
 from .ranges import arange
-from .result_types import converted, floating_type, floats, widened
+from .result_types import converted, element_of, floating_type, floats, number_of, widened
 
 DOMAIN: Final = "Raises DTypeError: complex numbers."
 BOTH: Final = "Raises DTypeError: complex numbers; InvalidArgument: incompatible shapes."
@@ -184,7 +184,7 @@ def _of_sinc(g: Tensor, input: Tensor) -> Tensor:
 
 @operation(out=Out.COPIED, in_place=True, gradient=_of_sinc)
 def sinc(xp: Module, input: Array) -> Array:
-    """sin(pi x) / (pi x), and 1 at 0; integers give float32. Raises DTypeError (`out` of a lower kind)."""
+    """`sin(pi * input) / (pi * input)`, and 1 at 0; integers give float32. Raises DTypeError: `out` of a lower kind."""
     dtype = floating_type(input)
     (x,) = converted(xp, widened(xp, dtype), input)
     with np.errstate(all="ignore"):
@@ -192,22 +192,23 @@ def sinc(xp: Module, input: Array) -> Array:
 
 
 def _of_logit(g: Tensor, input: Tensor, eps: float | None) -> Tensor:
-    """Gradient of logit: where it clips 0, else outside its domain NaN."""
+    """Gradient of logit: where it clips 0, else outside its domain NaN. As in torch, eps below 0 is as None."""
     found = g / (input * (1 - input))
-    if eps is None:
+    if eps is None or eps < 0:
         return found.where((input >= 0) & (input <= 1), math.nan)
-    return kept(found, (input >= eps) & (input <= 1 - eps))
+    return kept(found, ((input < eps) | (input > 1 - eps)).logical_not())
 
 
 @operation(out=Out.COPIED, in_place=True, gradient=_of_logit)
 def logit(xp: Module, input: Array, eps: float | None = None) -> Array:
-    """log(x / (1 - x)), of x clipped to [eps, 1 - eps] if `eps` is given; integers give float32.
+    """`log(input / (1 - input))`, of `input` clipped to [eps, 1 - eps] if `eps` is given; integers give float32.
 
-    Raises DTypeError: complex numbers.
+    Raises DTypeError: complex numbers, `out` of a lower kind; InvalidArgument: eps is not a real number.
     """
     dtype, (x,) = floats(xp, "logit", input)
     if eps is not None:
-        low, high = x.dtype.type(eps), x.dtype.type(1 - eps)
+        bounds = element_of("logit with eps", eps, x.dtype), 1 - number_of("logit with eps", eps)
+        low, high = [x.dtype.type(one) for one in bounds]
         x = xp.where(x < low, low, xp.where(x > high, high, x))
     with np.errstate(all="ignore"):
         return xp.log(x / (1 - x)).astype(dtype, copy=False)

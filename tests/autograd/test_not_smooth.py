@@ -49,6 +49,40 @@ def test_where_functions_are_not_smooth(t: Any, function: Any, at: list[float], 
     assert gradients(t, function, at) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda t, x: t.logit(x), [NAN, NAN, NAN]),
+        (lambda t, x: t.logit(x, 0.1), [NAN, 0, 0]),
+        (lambda t, x: t.logit(x, -1.0), [NAN, NAN, NAN]),
+        (lambda t, x: t.nn.functional.hardtanh(x), [1, 0, 0]),
+        (lambda t, x: t.nn.functional.relu6(x), [1, 0, 0]),
+        (lambda t, x: t.nn.functional.softshrink(x), [1, 1, 1]),
+        (lambda t, x: t.hardshrink(x), [1, 1, 1]),
+        (lambda t, x: t.threshold(x, 1.0, 9.0), [1, 1, 0]),
+        (lambda t, x: t.nn.functional.elu(x), [1, 1, 0]),
+        (lambda t, x: t.nn.functional.elu(x * 1, inplace=True), [1, 1, 0]),
+        (lambda t, x: t.celu(x, 2.0), [1, 1, 0]),
+        (lambda t, x: t.celu(x, -2.0), [1, 1, INF]),
+        (lambda t, x: t.celu_(x * 1), [1, 1, 0]),
+        (lambda t, x: t.selu(x), [1.0507009873554805, 1.0507009873554805, 0]),
+        (lambda t, x: t.selu_(x * 1), [1.0507009873554805, 1.0507009873554805, 0]),
+        (lambda t, x: x.relu(), [1, 1, 0]),
+        (lambda t, x: t.clamp_min(x, 1), [0, 1, 0]),
+    ],
+)
+def test_at_nan_and_infinity(t: Any, function: Any, expected: list[float]) -> None:
+    assert gradients(t, function, [NAN, INF, -INF]) == [pytest.approx(expected, nan_ok=True)]
+
+
+def test_logit_beyond_its_domain(t: Any) -> None:
+    at = [-0.5, 0.05, 0.5, 1.5]
+    assert gradients(t, lambda t, x: t.logit(x, 0.1), at) == [[0, 0, 4, 0]]
+    for eps in (None, -1.0):
+        found = gradients(t, lambda t, x, eps=eps: t.logit(x, eps), at)
+        assert found == [pytest.approx([NAN, 1 / (0.05 * 0.95), 4, NAN], nan_ok=True)]
+
+
 def test_products_with_logarithms(t: Any) -> None:
     pytest.importorskip("scipy.special")
     for name, zero in (("xlogy", 0.0), ("xlog1py", -1.0)):

@@ -134,6 +134,11 @@ def test_mvlgamma_and_logit():
     x = st.tensor([0.0, 0.5, 1.0, NAN], dtype="float64")
     expected = scipy.logit(np.array([0.1, 0.5, 0.9, NAN]))
     same(x.logit(eps=0.1), expected)
+    same(x.logit(eps=st.tensor(0.1, dtype="float64")), expected)
+    same(st.tensor([-0.5, 0.5, 1.5], dtype="float64").logit(-1.0), np.array([NAN, 0, NAN]))  # as without eps
+    for eps in (st.tensor([0.1, 0.2, 0.1, 0.2]), 1j, "0.1"):
+        with pytest.raises(InvalidArgument, match=r"logit with eps .*; give a (real )?number"):
+            x.logit(eps)
     assert x.logit_(0.1) is x
     same(x, expected)
 

@@ -7,6 +7,7 @@ import gc
 import inspect
 import pickle
 import re
+import runpy
 import subprocess
 import sys
 import weakref
@@ -21,7 +22,7 @@ import shmtensor as st
 from shmtensor import Tensor
 from shmtensor._native import Operation
 from shmtensor._tensor import dispatch, functions, index
-from shmtensor._tensor.dispatch import Row, all_rows
+from shmtensor._tensor.dispatch import Out, Result, Row, all_rows, make_form
 from shmtensor.errors import DTypeError, InvalidArgument
 
 ROOT = Path(dispatch.__file__).parent
@@ -71,6 +72,46 @@ def test_stubs_are_as_they_would_be_made():
     code = f"import runpy; made = runpy.run_path({str(tool)!r}); {show}"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not made, f"{made}: run tools/stubs.py --write"
+
+
+@needs_sources
+def test_stubs_are_not_written_into_another_checkout(tmp_path):
+    tool = tmp_path / "tools" / "stubs.py"
+    tool.parent.mkdir()
+    tool.write_text((ROOT.parent.parent / "tools/stubs.py").read_text())
+    done = subprocess.run([sys.executable, tool, "--write"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and not done.stdout
+    assert f"imports shmtensor from {ROOT.parent}, not from {tmp_path / 'shmtensor'}; run" in done.stderr
+
+
+@needs_sources
+def test_stubs_tell_what_they_wrote(tmp_path, capsys):
+    put = runpy.run_path(str(ROOT.parent.parent / "tools/stubs.py"))["put"]
+    path = tmp_path / "functions.pyi"
+    for text in ("1", "1", "2", "2"):
+        put(path, text)
+        assert path.read_text() == text
+    assert capsys.readouterr().out == f"{path}\n" * 2
+
+
+@needs_sources
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda g, inputs: g, "asks for 'inputs', which is not a parameter of it"),
+        ({"inputs": lambda g: g}, "is for 'inputs', which is not a parameter of it"),
+        ({("input", "x"): lambda g: (g, g)}, "is for 'x', which is not a parameter of it"),
+    ],
+)
+def test_stubs_are_not_written_with_a_wrong_gradient_rule(rule, message):
+    require = runpy.run_path(str(ROOT.parent.parent / "tools/stubs.py"))["require_rules"]
+    require()
+    row = Row("halved", lambda xp, input: input / 2, Result.CREATED, Out.NONE, __name__, "", "{name} of")
+    row.gradient = rule
+    row.function = make_form(row, "halved")
+    require.__globals__["ROWS"] = [row]
+    with pytest.raises(TypeError, match=f"the gradient rule of halved {message}"):
+        require()
 
 
 @pytest.mark.parametrize("name", functions.IN_PLACE)

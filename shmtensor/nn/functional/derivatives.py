@@ -142,8 +142,8 @@ def _smooth(d: Array, beta: float) -> Array:
 FORMULAS: Final[dict[str, tuple[Formula, ...]]] = {
     "elu": (
         lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
-        lambda x, alpha: np.where(x > 0, 1, alpha * np.exp(x)),
-        lambda x, alpha: np.where(x > 0, 0, alpha * np.exp(x)),
+        lambda x, alpha: np.where(x <= 0, alpha * np.exp(x), 1),
+        lambda x, alpha: np.where(x <= 0, alpha * np.exp(x), 0),
     ),
     "gelu": (
         lambda x: x * _normal(x),
@@ -161,7 +161,7 @@ FORMULAS: Final[dict[str, tuple[Formula, ...]]] = {
         lambda x: np.where(x <= -3, 0, np.where(x < 3, x / 3 + 0.5, 1)),
         lambda x: ((x > -3) & (x < 3)) / 3,
     ),
-    "hardtanh": (lambda x, low, high: np.clip(x, low, high), lambda x, low, high: (x > low) & (x < high), _zero),
+    "hardtanh": (lambda x, low, high: np.clip(x, low, high), lambda x, low, high: ~((x <= low) | (x >= high)), _zero),
     "huber_loss": (
         _huber,
         lambda d, delta: np.clip(d, -delta, delta),
@@ -181,7 +181,7 @@ FORMULAS: Final[dict[str, tuple[Formula, ...]]] = {
         lambda d, beta: (np.abs(d) < beta) / beta,
     ),
     "softplus": (_softplus, _softplus_1, _softplus_2),
-    "softshrink": (_shrunk, lambda x, edge: (x > edge) | (x < -edge), _zero),
+    "softshrink": (_shrunk, lambda x, edge: ~((x >= -edge) & (x <= edge)), _zero),
     "softsign": (
         lambda x: x / (1 + np.abs(x)),
         lambda x: 1 / np.square(1 + np.abs(x)),

@@ -174,7 +174,7 @@ def test_reductions(name):
         assert np.allclose(host(found), wanted.numpy(), rtol=1e-4)
 
 
-SHAPES = [
+OTHERS = [
     lambda x: x.reshape(5, 4), lambda x: x.t(), lambda x: x.view(-1), lambda x: x.unsqueeze(0).squeeze(0),
     lambda x: x[1:3],
     lambda x: x.flip(0), lambda x: x.expand(2, 4, 5), lambda x: x.permute(1, 0), lambda x: x.narrow(1, 1, 2),
@@ -194,8 +194,8 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", SHAPES)
-def test_shapes(function):
+@pytest.mark.parametrize("function", OTHERS)
+def test_others(function):
     x = st.rand(4, 5) + 0.5
     found, wanted = function(x.cuda()), function(x)
     pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
