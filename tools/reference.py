@@ -85,6 +85,11 @@ def directive(kind: str, name: str, *options: str) -> str:
     return "\n".join(lines) + "\n\n"
 
 
+def links(names: Iterable[tuple[str, str]]) -> str:
+    """A list of names, with links to where the same things are described."""
+    return "".join(f"* ``{name}``: :py:obj:`{first}`\n" for name, first in names) + "\n"
+
+
 def members_of(cls: type) -> Iterator[tuple[str, str]]:
     """(directive, name) of each public method and property that a class defines or inherits from a private base."""
     for name in sorted(dir(cls)):
@@ -124,12 +129,13 @@ def pages() -> dict[str, str]:
         module = importlib.import_module(module_name)
         by_kind: dict[str, list[str]] = defaultdict(list)
         elsewhere: list[tuple[str, str]] = []
+        classes_elsewhere: list[tuple[str, str]] = []
         for name in public_names(module_name):
             value = getattr(module, name)
             kind, full = kind_of(value), f"{module_name}.{name}"
             first = described.get(id(value)) if kind != "constants" else None
             if first is not None:
-                elsewhere.append((full, first))
+                (classes_elsewhere if kind == "classes" else elsewhere).append((full, first))
                 continue
             described[id(value)] = full
             if full == TENSOR_METHODS:
@@ -144,12 +150,14 @@ def pages() -> dict[str, str]:
         text += f".. py:module:: {module_name}\n\n"
         if doc := inspect.getdoc(module):
             text += f".. automodule:: {module_name}\n   :no-members:\n   :no-index:\n\n" if doc else ""
+        if classes_elsewhere:  # first, as Store in shmtensor.store: the other classes belong to them
+            by_kind["classes"].insert(0, links(classes_elsewhere))
         for kind in KINDS:
             if by_kind[kind]:
                 text += heading(kind.capitalize(), "-") + "".join(by_kind[kind])
         if elsewhere:
             text += heading("The same under another name", "-")
-            text += "".join(f"* ``{name}``: :py:obj:`{first}`\n" for name, first in elsewhere) + "\n"
+            text += links(elsewhere)
         made[f"{module_name}.rst"] = text
     made["shmtensor.Tensor.rst"] = heading("shmtensor.Tensor: methods and properties", "=") + text_of_tensor()
     made["index.rst"] = index()

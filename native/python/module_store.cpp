@@ -60,7 +60,8 @@ namespace {
 
 std::string_view utf8_of(nb::handle text) {
     if (!PyUnicode_Check(text.ptr()))
-        raise(errors.argument, std::string{"a key of a store must be a str, not "} + Py_TYPE(text.ptr())->tp_name);
+        raise(errors.argument,
+              std::string{"a key of a store must be a str, not "} + Py_TYPE(text.ptr())->tp_name + "; give str(key)");
     Py_ssize_t bytes = 0;
     const char* at = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
     if (!at) {

@@ -240,7 +240,7 @@ class Store(RingObject):
         Args:
             key: a str of 1 to 1024 bytes in UTF-8.
             value: a tensor or ndarray of numbers, None, a bool, int, float, complex, str or bytes, or a tuple, list or
-                dict of these. Gradients are not stored.
+                dict of these. Of a NumPy scalar, put its `item()`. Gradients are not stored.
             ttl: seconds until it is removed, including time in which the machine is suspended.
             pin: never evict it.
             replace: allow it to replace an object of that key, as its next version. Readers of the older version keep
@@ -462,11 +462,12 @@ class Store(RingObject):
             give_up=lambda reservation: self._native.give_up(key, reservation),
         )
 
-    def get(self, key: str, timeout: float | None = None, version: int | None = None) -> Any:
+    def get(self, key: str, *, timeout: float | None = None, version: int | None = None) -> Any:
         """Return the object of a key. Tensors and arrays in it are read-only views of the store's memory.
 
-        They stay valid as long as this process has them, even if the key is deleted or replaced. Makes no system call
-        if the segment of the object is mapped already. Blocks only with `timeout`, or to read a spilled object.
+        They stay valid as long as this process has them, even if the key is deleted or replaced. A missing key has no
+        default: it raises. Makes no system call if the segment of the object is mapped already. Blocks only with
+        `timeout`, or to read a spilled object.
 
         Args:
             key: as for `put`.
@@ -474,7 +475,7 @@ class Store(RingObject):
             version: return only this version; None: the current one.
 
         Raises:
-            ObjectNotFound: there is none, or none within `timeout`.
+            ObjectNotFound: there is none, or none within `timeout`; a KeyError.
             ObjectDamaged: it is spilled, and its file is missing or damaged.
             OSError: it is spilled, and this process has no descriptor left to open its file.
             SegmentLost: its memory was lost with its writer and the manager.
