@@ -147,10 +147,29 @@ bool connect_input(PyObject* input, graph::Edge* edge) {
     return edge->form != nullptr;
 }
 
-// Saves a tensor in a node, and counts its changes from now on. False with an exception set.
+// Whether a value is a list, which the program may change later, or a tuple with one.
+bool may_change(PyObject* value) {
+    if (!PyTuple_CheckExact(value)) return PyList_CheckExact(value);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
+        if (may_change(PyTuple_GET_ITEM(value, i))) return true;
+    return false;
+}
+
+// A value to save: a copy of what the program can change. A new reference, or nullptr with an exception set.
+PyObject* unchanging(PyObject* value) {
+    if (!may_change(value)) return Py_NewRef(value);
+    Ref items(PySequence_List(value));
+    for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
+        PyObject* made = unchanging(PyList_GET_ITEM(items.get(), i));
+        if (!made || PyList_SetItem(items.get(), i, made) != 0) return nullptr;
+    }
+    return items && PyTuple_CheckExact(value) ? PyList_AsTuple(items.get()) : items.release();
+}
+
+// Saves an argument in a node, and counts the changes of its tensors from now on. False with an exception set.
 bool save(PyObject* value, Saved* saved) {
-    saved->value = Py_NewRef(value);
-    return changes_of_all(value, &saved->changes);
+    saved->value = unchanging(value);
+    return saved->value && changes_of_all(saved->value, &saved->changes);
 }
 
 // A tuple of several results, detached, for a node to keep. A new reference, or nullptr with an exception set.
@@ -318,9 +337,9 @@ bool changes_of_all(PyObject* value, std::uint64_t* changes) {
         if (counter) *changes = counter->changes;
         return counter != nullptr;
     }
-    if (!PyTuple_CheckExact(value)) return true;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
-        PyObject* one = PyTuple_GET_ITEM(value, i);
+    if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value)) return true;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+        PyObject* one = PySequence_Fast_GET_ITEM(value, i);
         const Counter* counter = is_tensor(one) ? need_counter(one) : nullptr;
         if (is_tensor(one) && !counter) return false;
         if (counter) *changes += counter->changes;

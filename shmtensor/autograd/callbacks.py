@@ -196,7 +196,7 @@ def refuse_released(name: str) -> NoReturn:
 
 def refuse_changed(name: str, x: Any, times: int) -> NoReturn:
     """Raise GradientError: a tensor that a rule needs was changed in place."""
-    if isinstance(x, tuple):
+    if isinstance(x, tuple | list):
         x = next(one for one in x if isinstance(one, Tensor))
     raise GradientError(
         f"the gradient of {name} needs a tensor of {x.dtype.name} and shape {x.shape} that was changed in place "
