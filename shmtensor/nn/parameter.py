@@ -49,6 +49,12 @@ class Parameter(Tensor):
             else f"Parameter containing:\n{text}"
         )
 
+    def __copy__(self) -> Self:
+        """A parameter over the same memory, as in torch."""
+        made = type(self)(self.detach(), self.requires_grad)
+        made.__dict__.update(self.__dict__)
+        return made
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _rebuild_parameter, (type(self), self.detach(), self.requires_grad), self.__dict__ or None
 

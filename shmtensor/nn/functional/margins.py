@@ -140,7 +140,7 @@ def _listed(xp: Module, target: Array) -> tuple[Array, Array]:
     """Which targets count, those before the first -1; and which classes they name."""
     counts = np.logical_and.accumulate(target >= 0, axis=1)
     if (target[counts] >= target.shape[1]).any():
-        raise IndexOutOfRange(f"target {target.max()}; give classes from 0 to {target.shape[1] - 1}")
+        raise IndexOutOfRange(f"target {target[counts].max()}; give classes from 0 to {target.shape[1] - 1}")
     named = xp.zeros(target.shape, bool)
     rows, columns = np.nonzero(counts)
     named[rows, target[rows, columns]] = True
