@@ -73,7 +73,12 @@ class Custodian:
             child = os.fork()
             if not child:
                 _run(self._address, end, {end, *descriptors})
-            pidfd = os.pidfd_open(child)
+            try:
+                pidfd = os.pidfd_open(child)
+            except OSError:  # no descriptor is left
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                raise
         except OSError:
             os.close(line)
             raise
