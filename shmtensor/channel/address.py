@@ -46,4 +46,8 @@ def parse(text: str) -> Address:
     bare = host.removeprefix("[").removesuffix("]")
     if not colon or not bare or not port.isdecimal() or int(port) > 65535 or (":" in bare) != (bare != host):
         raise InvalidArgument(wanted)
+    try:
+        bare.encode("idna")  # as the resolver does
+    except UnicodeError as error:
+        raise InvalidArgument(f"{wanted}; the name of the host is invalid: {error}") from error
     return Address(bare, int(port))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.util import register_after_fork
+from queue import Empty
 from typing import Any, Final
 
 from ..errors import InvalidArgument
@@ -168,11 +169,14 @@ class RemoteChannel(Channel):
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take the oldest message, as Queue.get."""
         self._check_open()
+        was_lost = self._end.is_lost  # before: what had arrived until then is taken first
         self._ask(1)
         try:
             message = super().get(block, timeout)
-        except BaseException:
+        except BaseException as problem:
             self._ask(-1)
+            if was_lost and isinstance(problem, Empty):
+                self._end.require()
             raise
         self._took()
         return message

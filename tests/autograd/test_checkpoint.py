@@ -371,3 +371,19 @@ def test_memory_of_functions_of_ones_own_is_released() -> None:
     y.backward()
     assert x.grad is not None and x.grad.tolist() == [24, 24, 24] and alive[1]() is None
     del kept
+
+
+def test_without_the_random_state_of_the_first_call(t: Any, checkpoint: Any) -> None:
+    drawn = []
+
+    def noise(x: Any) -> Any:
+        drawn.append(t.rand(()).item())
+        return (x * 2).exp()
+
+    x = t.tensor([0.5, 1.0], requires_grad=True)
+    t.manual_seed(3)
+    checkpoint(noise, x, preserve_rng_state=False).sum().backward()
+    assert x.grad.tolist() == pytest.approx([5.43656, 14.77811])
+    assert len(drawn) == 2 and drawn[0] != drawn[1]
+    checkpoint(noise, x).sum().backward()
+    assert drawn[2] == drawn[3]

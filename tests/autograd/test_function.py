@@ -422,3 +422,23 @@ def test_a_pass_inside_of_forward(t: Any) -> None:
     x = leaf(t, 1, 2)
     Inner.apply(x).backward()
     assert x.grad.tolist() == [2, 4]
+
+
+def test_apply_of_a_forward_that_is_a_method() -> None:
+    class Square(Function):
+        def forward(self, x: Any, power: int = 2) -> Any:
+            self.save_for_backward(x)
+            self.power = power
+            return x**power
+
+        def backward(self, g: Any) -> Any:
+            (x,) = self.saved_tensors
+            return g * self.power * x ** (self.power - 1), None
+
+    x = leaf(st, 2, 3)
+    for args, result, gradient in (((), [4, 9], [4, 6]), ((3,), [8, 27], [12, 27])):
+        y = Square.apply(x, *args)
+        assert y.tolist() == result and type(y.grad_fn) is Square
+        assert y.grad_fn.name() == "Square" and repr(y.grad_fn).startswith("<Square at 0x")
+        assert y.grad_fn.next_functions[0][0].name() == "AccumulateGrad"
+        assert st.autograd.grad(y.sum(), x)[0].tolist() == gradient

@@ -8,6 +8,7 @@ import pytest
 
 import shmtensor as st
 from shmtensor.autograd import Function, GradcheckError, gradcheck, gradgradcheck
+from shmtensor.autograd.sparse import SparseGradient
 
 
 def double(*shape: int, complex: bool = False) -> Any:
@@ -99,6 +100,43 @@ def test_a_result_whose_gradient_must_be_there() -> None:
 
     with pytest.raises((GradcheckError, TypeError)):
         gradcheck(Needs.apply, double(2))
+
+
+def test_a_sparse_gradient_of_another_type() -> None:
+    def rows(dtype: Any) -> Any:
+        class First(Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x[0] * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return SparseGradient(st.tensor([0]), (g * 2).reshape(1).to(dtype), (2,))
+
+        return First.apply
+
+    assert gradcheck(rows(st.float64), double(2), check_grad_dtypes=True)
+    assert gradcheck(rows(st.float32), double(2))
+    with pytest.raises(GradcheckError, match="the gradient for input 0 is of float32, not float64"):
+        gradcheck(rows(st.float32), double(2), check_grad_dtypes=True)
+
+
+def test_a_result_whose_backward_fails_alone() -> None:
+    class Dense(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            if not g.is_contiguous():  # the gradient of a sum is one number in all places
+                raise ValueError("gaps")
+            return g * 2 + h * 3
+
+    with pytest.raises(GradcheckError, match="backward of result 0 alone failed: gaps") as caught:
+        gradcheck(Dense.apply, double(2))
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert gradcheck(Dense.apply, double(2), check_undefined_grad=False)
 
 
 def test_inputs_that_cannot_be_checked() -> None:

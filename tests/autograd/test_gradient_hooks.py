@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import shmtensor as st
+
 
 def leaf(t: Any, *values: float) -> Any:
     return t.tensor(values, dtype=t.float64, requires_grad=True)
@@ -244,3 +246,12 @@ def test_a_hook_of_a_node_takes_gradients_away(t: Any) -> None:
     y.grad_fn.register_hook(lambda inputs, outputs: (None, None))
     y.sum().backward()
     assert x.grad is None
+
+
+def test_a_hook_of_a_node_may_return_one_gradient() -> None:
+    x = leaf(st, 1, 2)
+    y = x.exp() * 1
+    y.grad_fn.register_prehook(lambda outputs: outputs[0] * 10)
+    y.grad_fn.next_functions[0][0].register_hook(lambda inputs, outputs: st.ones(2, dtype=st.float64) * outputs[0])
+    y.sum().backward()
+    assert x.grad.tolist() == [10, 10]

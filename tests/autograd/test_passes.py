@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import shmtensor as st
+
 
 def leaf(t: Any, *values: float) -> Any:
     return t.tensor(values, dtype=t.float64, requires_grad=True)
@@ -209,7 +211,27 @@ def test_refusals(t: Any) -> None:
         (x * 2).backward("gradient")
     with pytest.raises((ValueError, RuntimeError), match="inputs"):
         (x * 2).sum().backward(inputs=[])
+    with pytest.raises((TypeError, RuntimeError), match=r"inputs has a int; give tensors|but got int"):
+        t.autograd.grad((x * 2).sum(), [3])
     assert x.grad is None
+
+
+def test_only_inputs_cannot_be_false() -> None:
+    x = leaf(st, 1, 2)
+    with pytest.raises(st.errors.InvalidArgument, match="only_inputs=False; use backward"):
+        st.autograd.grad((x * 2).sum(), x, only_inputs=False)
+    assert x.grad is None
+
+
+def test_arguments_in_a_sequence_that_were_changed(t: Any) -> None:
+    x, y = leaf(t, 1, 2), leaf(t, 3, 4)
+    factors = [x * 1, y * 1]
+    result = t.einsum("i,i->", *factors)
+    factors[0].mul_(2)
+    with pytest.raises(
+        RuntimeError, match=r"einsum needs a tensor of float64 and shape \(2,\) that was changed|inplace"
+    ):
+        result.backward()
 
 
 def test_what_grad_may_be_set_to(t: Any) -> None:

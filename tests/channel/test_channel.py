@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -454,3 +455,87 @@ def test_memory_comes_back():
         assert there.ask(["put_array", 1_000_000, 1])[0] == "ok"
         assert queue.get(timeout=BOUND).sum() == 1_000_000
         until(lambda: queue._manager.stats().live_bytes <= before, "what was received is free")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("nbytes", [4_000_000, 3_000])
+def test_an_end_without_memory_receives_the_rest_once_there_is_some(nbytes):
+    messages = 100_000_000 // nbytes
+    limited = ("env", "SHMTENSOR_MAX_BYTES=24M")
+    with elsewhere("listen", {"timeout": BOUND}, prefix=limited) as there:
+        with closing(channel.connect(there.hear(), timeout=BOUND)) as queue:
+            queue.put_many([np.full(nbytes, number % 251, np.uint8) for number in range(messages)])
+            until(lambda: there.ask("problem"), "the memory is full")
+            assert re.search(r"memory|limit|quota", there.ask("problem"))
+            for first in range(0, messages, 5000):
+                count = min(5000, messages - first)
+                got = there.ask(count)
+                assert [one[3] for one in got] == [nbytes * ((first + i) % 251) for i in range(count)]
+            queue.flush(BOUND)
+
+
+@pytest.mark.exhaustive
+def test_a_named_stream_outlasts_the_channel_and_is_unknown_to_the_next_one():
+    with elsewhere("hold_group") as far:
+        far.hear()
+        queue = channel.listen(LOCAL)
+        address = queue.address
+        with elsewhere("command", address, {"name": "waiting"}, group=far.group) as there:
+            there.hear()
+            assert there.ask(["put", 1])[0] == "ok"
+            assert queue.get(timeout=BOUND) == 1
+            queue.close()
+            until(
+                lambda: (
+                    "closed there" in there.ask(["stats"])[1]["problem"]
+                    or "refused" in there.ask(["stats"])[1]["problem"]
+                ),
+                "it has noticed",
+            )
+            with closing(channel.listen(address)):
+                name, text = there.ask(["get", True, BOUND])
+                assert name == "ConnectionLost" and "the session is unknown here" in text
+        stop(far)
+
+
+@pytest.mark.exhaustive
+def test_a_named_stream_that_is_opened_again_while_it_closes_continues():
+    with closing(channel.listen(LOCAL, timeout=BOUND)) as queue, elsewhere("hold_group") as far:
+        far.hear()
+        proxy = LinkProxy(("127.0.0.1", int(queue.address.rpartition(":")[2])))
+        options = {"name": "decoder", "timeout": BOUND}
+        try:
+            with elsewhere("command", proxy.url, options, group=far.group) as first:
+                first.hear()
+                proxy.blocked = True
+                assert first.ask(["put_many", [0, 1, 2]]) == ["ok", 3]
+                link = first.ask(["link"])
+            with elsewhere("command", proxy.url, options, group=far.group) as second:
+                second.hear()
+                assert second.ask(["link"]) == link
+                assert second.ask(["put", 3]) == ["ok", None]
+                proxy.blocked = False
+                assert [queue.get(timeout=BOUND) for _ in range(4)] == [0, 1, 2, 3]
+                queue.put("back")
+                assert second.ask(["get"]) == ["ok", "back"]
+        finally:
+            proxy.close()
+        stop(far)
+
+
+@pytest.mark.exhaustive
+def test_a_named_channel_that_could_not_listen_is_opened_at_another_address():
+    with closing(channel.listen(LOCAL)) as queue:
+        with pytest.raises(ShmTensorError, match="in use"):
+            channel.listen(queue.address, name="elsewhere")
+        with closing(channel.listen(LOCAL, name="elsewhere")) as other:
+            assert other.address != queue.address
+            with closing(channel.connect(other.address)) as same:
+                same.put(1)
+                assert other.get(timeout=BOUND) == 1
+
+
+@pytest.mark.parametrize("prefetch", [0, 2.0, True, 2**31 + 1])
+def test_a_prefetch_that_is_none(prefetch):
+    with pytest.raises(InvalidArgument, match="prefetch must be an integer of at least 1"):
+        channel.connect("tcp://127.0.0.1:1", prefetch=prefetch)

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import os
+import pickle
+import resource
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from time import monotonic
 
 import numpy as np
 import pytest
-from channel_world import BOUND, elsewhere, until
+from channel_world import BOUND, elsewhere, link_pids, until
 from tiers import first
 
 from shmtensor import channel
 from shmtensor.channel import handshake, keys, wire
 from shmtensor.channel.address import parse
-from shmtensor.errors import InvalidArgument, ProtocolError
+from shmtensor.errors import InvalidArgument, ProtocolError, ShmTensorError
+from shmtensor.manager import client
 
 LOCAL = "tcp://127.0.0.1:0"
 HELLO = {"kind": "queue", "pickle": False, "session": "ab" * 16, "incarnation": 1, "named": False, "number": 0,
@@ -325,8 +335,10 @@ def test_a_wire_of_another_version_is_named():
 class BrokenListener:
     """What an end connects to that says what it is told to, in one connection after the other."""
 
-    def __init__(self, *saying):
+    def __init__(self, *saying, general=None, session=None):
         self.hellos = []
+        self._general = general or {}  # changes of each WELCOME
+        self._session = session or {}  # and of those in which a session begins
         self._saying = list(saying)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -335,7 +347,7 @@ class BrokenListener:
         self._thread.start()
 
     def _run(self):
-        with suppress(OSError):
+        with suppress(OSError, handshake.Refused):
             while True:
                 begun, hello = handshake.accept(self._listener.accept()[0], None, True, self._welcome)
                 begun.settimeout(BOUND)
@@ -355,7 +367,12 @@ class BrokenListener:
 
     def _welcome(self, hello):
         general = {"boot": "", "group": "", "name": "", "check": "ab" * 32, "maxsize": 0, "maxbytes": 0, "policy": None}
-        return {**general, "timeout": 20.0, "number": 1, "received": 0}
+        general |= self._general
+        if hello["session"] is None:
+            return general
+        if "refusal" in self._session:
+            raise handshake.Refused(self._session["refusal"])
+        return {**general, "timeout": 20.0, "number": 1, "received": 0, **self._session}
 
     def close(self):
         for one in (self._listener, *self._open):
@@ -364,6 +381,231 @@ class BrokenListener:
         self._thread.join(BOUND)
         for one in (self._listener, *self._open):
             one.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "text"),
+    [
+        ({}, {"maxsize": "many"}, "lacks 'maxsize'"),
+        ({}, {"check": None}, "lacks 'check'"),
+        ({"broadcast": True}, {"policy": "newest"}, "lacks 'policy'"),
+    ],
+)
+def test_a_welcome_that_lacks_something_is_of_another_version(options, changes, text):
+    with closing(BrokenListener(general=changes)) as listener:
+        with pytest.raises(channel.ConnectionLost, match=f"WELCOME of {listener.url} {text}; use the same version"):
+            channel.connect(listener.url, timeout=20, **options)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"timeout": 20}, "has timeout 20"),
+        ({"timeout": -1.0}, "has timeout -1.0"),
+        ({"number": 0}, "has session number 0"),
+        ({"number": 2**63}, "has session number 9223372036854775808"),
+        ({"received": 1}, "has received message 1 of this session"),
+        ({"check": "xyz"}, "invalid literal"),
+        ({"refusal": "closed for today"}, "refuses the connection: closed for today"),
+    ],
+)
+def test_a_session_that_begins_with_nonsense_is_lost(changes, text):
+    with closing(BrokenListener(session=changes)) as listener:
+        with pytest.raises(channel.ConnectionLost, match=text):  # of the link process, which may be quick or not
+            with closing(channel.connect(listener.url, timeout=20)) as queue:
+                queue.get(timeout=BOUND)
+
+
+@pytest.mark.exhaustive
+def test_another_listening_end_at_the_address_does_not_get_a_session():
+    with closing(BrokenListener(data(1, 5) + BROKEN["a gap"])) as listener:
+        with closing(channel.connect(listener.url, timeout=20)) as queue:
+            listener._general["check"] = "cd" * 32
+            assert queue.get(timeout=BOUND) == 5
+            with pytest.raises(channel.ConnectionLost, match="another channel listens there"):
+                queue.get(timeout=BOUND)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["channel.listening.none", "a" * 1000, ""])
+def test_an_end_that_claims_to_be_of_this_group_is_asked_for_its_number(name):
+    claims = {"boot": handshake.boot_id(), "group": client.default().stats().group, "name": name}
+    with closing(BrokenListener(data(1, 5), general=claims)) as listener:
+        with closing(channel.connect(listener.url, timeout=20)) as queue:
+            assert not queue.stats().is_listening
+            assert queue.get(timeout=BOUND) == 5
+
+
+@pytest.mark.exhaustive
+def test_a_named_stream_that_was_refused_can_be_opened_again():
+    listener = BrokenListener(session={"refusal": "not now"})
+    with closing(listener), pytest.raises(channel.ConnectionLost, match="not now"):
+        with closing(channel.connect(listener.url, name="refused", timeout=20)) as queue:
+            queue.get(timeout=BOUND)
+    gc.collect()
+    port = int(listener.url.rpartition(":")[2])
+    with closing(channel.listen(f"tcp://127.0.0.1:{port}", timeout=20)) as there:
+        with closing(channel.connect(there.address, name="refused", timeout=20)) as queue:
+            queue.put("again")
+            assert there.get(timeout=BOUND) == "again"
+
+
+@pytest.mark.exhaustive
+def test_an_end_that_has_received_what_was_not_sent_is_refused():
+    with closing(channel.listen(LOCAL)) as queue:
+        with pytest.raises(handshake.Refused, match="has received message 5 of this session, and this one has sent"):
+            with session_with(queue, received=5):
+                pass
+
+
+# ------------------------------------------------------------------------------------------- an end, in one process
+
+
+@pytest.mark.exhaustive
+def test_what_an_end_shows_of_its_queues():
+    with closing(BrokenListener(data(1, 5) + data(2, 6), general={"maxsize": 2})) as listener:
+        with closing(channel.connect(listener.url, timeout=1, prefetch=8)) as queue:
+            assert not queue.full()
+            queue.put_many(["a", "b"])
+            assert queue.full()
+            with pytest.raises(channel.Full):
+                queue.put("c", block=False)
+            assert select.select([queue.fileno()], [], [], BOUND)[0]  # which asks for messages
+            until(lambda: queue.qsize() == 2, "both are there")
+            assert not queue.empty()
+            assert [queue.get(timeout=BOUND), queue.get(timeout=BOUND)] == [5, 6]
+            assert queue.empty() and queue.qsize() == 0
+            assert queue.stats().unsent == 2
+            queue.close()
+            for use in (queue.qsize, queue.empty, queue.fileno, lambda: queue.address, queue.stats):
+                with pytest.raises(ValueError, match="closed"):
+                    use()
+
+
+@pytest.mark.exhaustive
+def test_coroutines_of_an_end():
+    async def both(queue):
+        got = asyncio.ensure_future(queue.aget())
+        await asyncio.sleep(0)
+        await queue.aput("from a coroutine")
+        return await asyncio.wait_for(got, BOUND)
+
+    with closing(BrokenListener(data(1, 5))) as listener:
+        with closing(channel.connect(listener.url, timeout=1)) as queue:
+            assert asyncio.run(both(queue)) == 5
+            assert queue.stats().unsent == 1
+            listener.close()
+            until(lambda: queue._end.is_lost, "the listening end is missed")
+            for call in (queue.aput("too late"), queue.aget()):
+                with pytest.raises(channel.ConnectionLost, match="was not reached for 1 s"):
+                    asyncio.run(asyncio.wait_for(call, BOUND))
+            with pytest.raises(channel.ConnectionLost, match="was not reached for 1 s"):
+                queue.get(block=False)
+            queue.close()
+
+
+@pytest.mark.exhaustive
+def test_a_coroutine_that_waits_for_an_end_that_is_lost():
+    async def lost(queue, listener):
+        got = asyncio.ensure_future(queue.aget())
+        await asyncio.sleep(0)
+        listener.close()
+        return await asyncio.wait_for(got, BOUND)
+
+    with closing(BrokenListener(b"")) as listener:
+        with closing(channel.connect(listener.url, timeout=1)) as queue:
+            with pytest.raises(channel.ConnectionLost, match="was not reached for 1 s"):
+                asyncio.run(lost(queue, listener))
+
+
+@pytest.mark.exhaustive
+def test_coroutines_of_a_closed_end():
+    with closing(BrokenListener(b"")) as listener:
+        with closing(channel.connect(listener.url, timeout=1)) as queue:
+            queue.close()
+            for late in (queue.aput("late"), queue.aget()):
+                with pytest.raises(ValueError, match="closed"):
+                    asyncio.run(late)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_an_end_in_a_message_to_another_process(broadcast):
+    options = {"broadcast": True, "maxsize": 4} if broadcast else {}
+    with closing(channel.listen(LOCAL, **options)) as queue:
+        same = pickle.loads(bytes(ForkingPickler.dumps(queue)))
+        assert type(same) is type(queue) and same.address == queue.address and queue.address in repr(same)
+        taker = queue.reader() if broadcast else queue
+        same.put("by another object")
+        assert taker.get(timeout=BOUND) == "by another object"
+        same.close()
+        assert queue.address not in repr(same)
+        queue.put("still open")
+        assert taker.get(timeout=BOUND) == "still open"
+
+
+@pytest.mark.exhaustive
+def test_a_remote_end_in_a_message_to_another_process():
+    with closing(BrokenListener(data(1, 5))) as listener, closing(channel.connect(listener.url, timeout=1)) as queue:
+        same = pickle.loads(bytes(ForkingPickler.dumps(queue)))
+        assert same.get(timeout=BOUND) == 5
+        same.put("unsent")
+        assert queue.stats().unsent == same.stats().unsent == 1
+        same.close()
+        assert not queue.full()
+
+
+# ------------------------------------------------------------------------------------------------- link processes
+
+
+@pytest.mark.exhaustive
+def test_a_link_process_without_descriptors_says_so_and_accepts_later():
+    with closing(channel.listen(LOCAL)) as queue:
+        link = queue._end.state.link_pid
+        used = max(int(path.name) for path in Path(f"/proc/{link}/fd").iterdir()) + 1
+        before = resource.prlimit(link, resource.RLIMIT_NOFILE)
+        resource.prlimit(link, resource.RLIMIT_NOFILE, (used, before[1]))
+        with connection_to(queue):
+            until(lambda: "cannot accept connections: Too many" in queue.stats().problem, "it has tried")
+            resource.prlimit(link, resource.RLIMIT_NOFILE, before)
+            with elsewhere("produce", queue.address, 1, {}):
+                assert queue.get(timeout=BOUND) == 0
+
+
+@pytest.mark.exhaustive
+def test_more_silent_connections_than_are_answered_are_closed():
+    with closing(channel.listen(LOCAL)) as queue, ExitStack() as stack:
+        connections = [stack.enter_context(connection_to(queue)) for _ in range(100)]
+        until(lambda: select.select(connections, [], [], 0)[0], "some are closed")
+        assert len(select.select(connections, [], [], 0)[0]) <= 36
+        for connection in connections:
+            connection.close()
+        with elsewhere("produce", queue.address, 1, {}):
+            assert queue.get(timeout=BOUND) == 0
+
+
+@pytest.mark.exhaustive
+def test_a_link_process_that_cannot_start_says_why(monkeypatch, tmp_path):
+    log = tmp_path / "log"
+    monkeypatch.setenv("SHMTENSOR_CHANNEL_LOG", str(log))
+    before = link_pids()
+    queue = channel.listen(LOCAL)
+    config = queue._end.state.config
+    try:
+        queue._end.state.config = {}
+        os.kill(queue._end.state.link_pid, signal.SIGSTOP)  # so that it does not start another guard
+        for pid in sorted(link_pids() - before):  # the guard is older
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not link_pids() - before, "they have ended")
+        with pytest.raises(ShmTensorError, match=r"cannot start the link .*KeyError.*; check that this one may"):
+            queue.get(timeout=BOUND)
+        assert "Traceback" in log.read_text() and "KeyError" in log.read_text()
+    finally:
+        queue._end.state.config = config
+    until(lambda: queue._end.is_linked(), "its guard has started another one")
+    queue.put(2)
+    queue.close()
 
 
 @pytest.mark.parametrize("name", ["a gap", "a kind that is not", "too much", "an impossible ack"])

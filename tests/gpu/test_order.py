@@ -16,7 +16,7 @@ from manager_world import until
 import shmtensor.multiprocessing as mp
 from shmtensor import _native
 from shmtensor.errors import DeviceUnavailable, OwnerDied
-from shmtensor.gpu import driver, order
+from shmtensor.gpu import driver, order, segments
 from shmtensor.manager import client
 
 
@@ -87,6 +87,17 @@ def test_a_refused_point_was_never_given_out(host, lines):
     host.refuses.clear()
     assert lines.facts(timeline).issued == point
     assert lines.mark(0, 0) == (timeline, point + 1)
+
+
+def test_a_refused_wait_names_the_stream(host, lines):
+    host.hold(5)
+    point = lines.mark(0, 5)
+    host.refuses["cuStreamWaitValue64"] = 400
+    with pytest.raises(DeviceUnavailable, match=r"refused cuStreamWaitValue64: .*for stream 0x6 of cuda:1.* \(400\)"):
+        lines.wait(*point, 1, 6)
+    host.refuses.clear()
+    host.release(5)
+    assert lines.wait(*point, 1, 6) is False
 
 
 def test_idle_timelines_are_used_for_other_streams(host, lines):
@@ -186,6 +197,55 @@ def test_a_stream_that_does_not_exist_any_more(host):
     del thing
     until(lambda: ref() is None, "it was let go of")
     assert "cuCtxSynchronize" in host.calls
+
+
+def test_a_thread_that_cannot_wait_is_replaced(host, monkeypatch):
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", lambda found: failed.append(str(found.exc_value)))
+    host.refuses |= {"cuStreamWriteValue64": 400, "cuCtxSynchronize": 999}
+    order.keep_until_done(Thing(), 0, 12)
+    until(lambda: failed, "the thread has failed")
+    assert "refused cuCtxSynchronize" in failed[0]
+    host.refuses.clear()
+    thing = Thing()
+    ref = weakref.ref(thing)
+    order.keep_until_done(thing, 0, 12)
+    del thing
+    until(lambda: ref() is None, "another one let go of it")
+    assert len(failed) == 1
+
+
+@pytest.fixture
+def other(host, here):
+    """A client of another group."""
+    manager = client.at(here.serve())
+    yield manager
+    manager.close()
+
+
+@pytest.mark.exhaustive
+def test_a_client_that_leaves_its_group_ends_what_it_has_for_gpus(host, other):
+    registered, threads = set(host._registered), set(threading.enumerate())
+    lines = order.of(other)
+    timeline, _ = lines.mark(0, 5)
+    segments.make_segment(other, 0, 1 << 20)
+    assert any(thread.name == "shmtensor-gpu-succession" for thread in set(threading.enumerate()) - threads)
+    host.hold(5)
+    _, point = lines.mark(0, 5)
+    threading.Timer(0.1, host.release, (5,)).start()
+    assert not lines.is_over(timeline, point)
+    other.close()
+    assert set(host._registered) == registered
+    assert not [thread for thread in set(threading.enumerate()) - threads if "succession" in thread.name]
+    assert lines.facts(timeline).completed == point
+
+
+@pytest.mark.exhaustive
+def test_blocks_wait_for_the_streams_of_their_own_group(host, other):
+    lines, block = order.of(other), other.allocate(100)
+    assert order.order_of_owner(block) is lines
+    assert order.order_of_owner(client.default().allocate(100)) is order.of(client.default())
+    assert order.order_of_owner(Thing()) in (lines, order.of(client.default()))
 
 
 def test_a_forked_child_cannot_use_the_driver(host):

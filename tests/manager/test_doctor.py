@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -13,11 +15,12 @@ from pathlib import Path
 
 import pytest
 from manager_world import World, is_alive, kill, line_of, until
+from refusing import failing, limited
 
-from shmtensor import _native
+from shmtensor import _native, errors
 from shmtensor.manager import address
 from shmtensor.manager.monitor import doctor
-from shmtensor.manager.monitor.checks import clients, files, limits, login, memory, versions
+from shmtensor.manager.monitor.checks import clients, files, kernel, limits, login, memory, versions
 from shmtensor.manager.monitor.checks.machine import STATES, Finding, Machine, Running
 
 pytestmark = pytest.mark.any_python
@@ -469,3 +472,105 @@ def test_states_from_good_to_bad() -> None:
     findings = [Finding("a", state, "found") for state in ("note", "problem", "ok")]
     assert doctor.worst(findings) == "problem" and doctor.worst(findings[:1]) == "note" and doctor.worst([]) == "ok"
     assert doctor.text(findings).endswith("1 problem, 0 warnings, 1 note, 1 ok")
+
+
+def only(findings: list[Finding]) -> tuple[str, str, str]:
+    (finding,) = findings
+    return finding.state, finding.found, finding.advice
+
+
+def test_the_kernel_without_descriptors(tree: Tree) -> None:
+    machine = tree.machine()
+    tree.write({"proc/sys/fs/inotify/max_user_instances": "128\n"})
+    assert only(kernel.memory_files(machine))[0] == only(kernel.file_watches(machine))[0] == "ok"
+    with limited(resource.RLIMIT_NOFILE, 0):
+        found = [only(check(machine)) for check in (kernel.memory_files, kernel.process_descriptors)]
+    (file, advice), (pidfd, also) = [each[1:] for each in found if each[0] == "problem"]
+    assert file == f"memfd_create is refused: {os.strerror(errno.EMFILE)}" and advice.endswith("allow memfd_create")
+    assert pidfd == f"pidfd_open is refused: {os.strerror(errno.EMFILE)}" and also.endswith("allow it")
+    tree.write({"proc/sys/vm/memfd_noexec": "2\n"})
+    with limited(resource.RLIMIT_NOFILE, 0):
+        watch = only(kernel.file_watches(machine))
+    assert watch[:2] == ("note", f"refused: {os.strerror(errno.EMFILE)}")
+    assert watch[2].endswith("raise fs.inotify.max_user_instances (None)"), "no descriptor to read it with either"
+
+
+def test_a_kernel_that_refuses_memory_files_without_a_seal(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.write({"proc/sys/vm/memfd_noexec": "2\n"})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "memfd_create", failing(errno.EACCES))
+        state, _found, advice = only(kernel.memory_files(tree.machine()))
+    assert state == "problem" and "vm.memfd_noexec is 2" in advice
+
+
+def test_memory_files_that_cannot_grow(tree: Tree) -> None:
+    with limited(resource.RLIMIT_FSIZE, 0):
+        state, found, advice = only(kernel.memory_files(tree.machine()))
+    assert state == "problem" and "cannot be sealed or reserved: File too large" in found and "gVisor" in advice
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOPROTOOPT, "the kernel has no SO_PEERPIDFD"), (errno.EPERM, "SO_PEERPIDFD is refused: Operation not")],
+)
+def test_kernels_without_pidfds_of_peers(tree: Tree, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+    class Refusing(socket.socket):
+        getsockopt = failing(number)
+
+    def pair(*kinds: int) -> tuple[socket.socket, socket.socket]:
+        return Refusing(*kinds), Refusing(*kinds)
+
+    monkeypatch.setattr(socket, "socketpair", pair)
+    state, found, _advice = only(kernel.process_descriptors(tree.machine()))
+    assert state == "note" and words in found
+
+
+def test_processes_that_may_not_be_seen(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree.root / "proc/8/fd").mkdir(parents=True)
+    machine = tree.machine(Running("x", {"pid": 8}, (9, 10)))  # two have ended
+    assert only(kernel.processes(machine))[0] == "ok"
+    with monkeypatch.context() as patch:
+        patch.setattr(Machine, "files_of", failing(errno.EACCES))
+        state, found, advice = only(kernel.processes(machine))
+    assert state == "warning" and "of pid 8, 9, 10 cannot be read (" in found and "PR_SET_DUMPABLE" in advice
+    (tree.root / "proc/self/fd").rmdir()
+    assert only(kernel.processes(machine))[:2] == ("problem", "/proc is not mounted")
+
+
+def test_settings_that_cannot_be_read(tree: Tree) -> None:
+    tree.write({"proc/sys/vm/max_map_count": None, "proc/sys/vm/overcommit_memory": None, "dev/nvidia0": ""})
+    assert only(limits.memory_maps(tree.machine()))[:2] == ("note", "vm.max_map_count cannot be read")
+    assert only(limits.overcommit(tree.machine()))[:2] == ("note", "vm.overcommit_memory cannot be read")
+    assert only(limits.locked_memory(tree.machine()))[:2] == ("note", "limited to 8.0 MiB")
+    tree.write({"proc/self/limits": swapped(LIMITS, "8388608              8388608", "unlimited            unlimited")})
+    assert only(limits.locked_memory(tree.machine()))[:2] == ("ok", "not limited")
+
+
+def test_dev_shm_that_is_full_or_closed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        state, found, advice = only(memory.dev_shm(tree.machine()))
+    assert (state, found) == ("warning", "this user may not create files there") and "chmod 1777" in advice
+    values = list(os.statvfs(tree.root))
+    values[5:8] = 1000, 0, 0  # files: all, free, available
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda _: os.statvfs_result(values))
+        state, found, advice = only(memory.dev_shm(tree.machine()))
+    assert state == "warning" and found.endswith("no inodes left") and "nr_inodes" in advice
+
+
+def test_places_that_cannot_be_looked_into(tree: Tree) -> None:
+    (tree.root / "file").touch()
+    state, found, advice = only(files.runtime_directory(Machine(str(tree.root / "file/below"), root=str(tree.root))))
+    assert state == "problem" and found.endswith("Not a directory") and address.RUNTIME_VARIABLE in advice
+    shutil.rmtree(tree.root / "dev/shm")
+    assert files.left_names(tree.machine()) == []
+
+
+def test_packages_and_managers_that_are_not_there(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.path", [])  # where packages are installed
+        state, found, advice = only(versions.named_memory(tree.machine()))
+    assert (state, found) == ("note", "not installed") and "pip install posix_ipc" in advice
+    refused = Running("x", problem=errors.ManagerUnavailable("it belongs to uid 7"))
+    assert only(versions.managers(tree.machine(refused)))[:2] == ("problem", "it belongs to uid 7")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from manager_world import BOUND, World, line_of, tell, until
@@ -254,3 +257,57 @@ def test_names_of_what_was_freed_are_neither_counted_nor_listed(here: World) -> 
     until(lambda: not json.loads(here.command("ls", "--json").stdout)["segments"], "what it had to be gone")
     assert json.loads(here.command("status", "--json").stdout)["names"] == 0
     assert json.loads(here.command("ls", "--json").stdout)["names"] == []
+
+
+def test_what_a_listing_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHOW_HOLDERS", "SHOW_NAMES", "SHOW_IN_FLIGHT"):
+        monkeypatch.setattr(display, name, 1)
+    segment: dict[str, Any] = {
+        "ring": None,
+        "dedicated": False,
+        "payload_bytes": 1 << 20,
+        "reserved_bytes": 4096,
+        "live_blocks": 3,
+    }
+    segment |= {"live_bytes": 3000, "names": 2, "owner": 7, "name": "", "busy": False}
+    holder: dict[str, Any] = {"ring": None, "kind": "client", "slot": 1, "blocks": 1, "oldest_seconds": 1.0}
+    holders = [{**holder, "bytes": nbytes} for nbytes in (100, 300, 200)]
+    sent = {"segment": 1, "block": 0, "bytes": 8, "age_seconds": 2.0, "slot": 0}
+    found = display.listing(
+        {
+            "clients": [{"slot": 1, "pid": 1, "state": "client"}],
+            "segments": [
+                {**segment, "id": 1, "holders": holders},
+                {**segment, "id": 2, "holders": None},
+                {**segment, "id": 3, "holders": None, "busy": True},
+            ],
+            "rings": [],
+            "names": [{"name": f"n{number}", "segment": 1, "block": number} for number in range(2)],
+            "names_total": 5,
+            "in_flight": [sent, sent],
+            "in_flight_total": 4,
+        }
+    )
+    rows = [line.split() for line in found.splitlines()]
+    assert ["1", "arena", "1.0", "MiB", "4.0", "KiB", "3", "2.9", "KiB", "2", "slot", "7", "-"] in rows, "not a client"
+    assert ["1", "pid", "1", "1", "300", "B"] in [row[:6] for row in rows]
+    assert ["1", "and", "2", "more", "2", "300", "B"] in rows
+    assert ["2", "(too", "many", "blocks", "to", "list)"] in rows and ["3", "(locked)"] in rows
+    assert "and 4 more" in found.splitlines() and found.endswith("and 3 more") and "4 in flight" in found
+
+
+@pytest.mark.exhaustive
+def test_output_that_cannot_be_written(here: World) -> None:
+    """`/dev/full` is a disk without room."""
+    here.serve()
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "shmtensor.manager", "status"],
+            env=here.env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=BOUND,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "shmtensor-manager: the output cannot be written: No space left on device\n"

@@ -415,3 +415,16 @@ def test_no_address_space_left_for_a_segment(here: World) -> None:
         "b = m.allocate(64); print(m.stats().segments)\n"
     )
     assert here.run(code, os.fsdecode(here.serve())).split() == ["True", "0", "0", "1"]
+
+
+@pytest.mark.exhaustive
+def test_what_is_no_size_and_how_it_is_shown(manager: client.Manager) -> None:
+    assert repr(manager) == f"<Manager at {os.fsdecode(manager.address)}, slot {manager.native.slot}>"
+    with pytest.raises(TypeError):
+        manager.allocate("x")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidArgument, match="not 4611686018427387904"):
+        manager.allocate(1 << 62)
+    assert client.of(manager.native) is manager
+    native = manager.native
+    manager.close()
+    assert client.of(native) is None, "it has left"

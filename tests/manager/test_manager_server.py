@@ -569,3 +569,64 @@ def test_importing_the_server_imports_neither_numpy_nor_tensors() -> None:
     )
     program = f"import sys; sys.path.append({str(Path(p.__file__).parents[2])!r}); {code}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
+
+
+@pytest.mark.exhaustive
+def test_a_process_says_once_who_it_is(served: tuple[World, bytes]) -> None:
+    wire, welcome = client(served[1])
+    reply = wire.ask(p.Rejoin(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION, welcome.slot, 1, welcome.group))
+    assert error(reply) == p.MALFORMED and isinstance(reply, p.Error) and "REJOIN came after HELLO" in reply.text
+    assert wire.is_closed()
+
+
+@pytest.mark.exhaustive
+def test_the_slot_of_another_process_is_refused(served: tuple[World, bytes]) -> None:
+    here, address = served
+    other = here.script(CLIENT, os.fsdecode(address), "1")
+    assert other.stdout is not None
+    slot = int(other.stdout.readline())
+    _wire, welcome = client(address)
+    stranger = Wire(address)
+    reply = stranger.ask(p.Rejoin(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION, slot, 1, welcome.group))
+    assert error(reply) == p.DENIED and isinstance(reply, p.Error)
+    assert f"slot {slot} belongs to pid {other.pid}, not to pid {os.getpid()}" in reply.text
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("flags", "words"), [(p.OBSERVER, "cannot be an observer"), (0, "came without credentials")])
+def test_an_embryo_that_says_something_else(served: tuple[World, bytes], flags: int, words: str) -> None:
+    _here, address = served
+    wire = Wire(address)
+    wire.send(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION))
+    _number, welcome, (group_fd,) = wire.receive()
+    assert isinstance(welcome, p.Welcome)
+    group = _native.Group.open(group_fd)
+    os.close(group_fd)
+    slot, generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        wire.send(p.Embryo(slot, generation), 0, (theirs.fileno(),))
+    child = Wire(address, ours)
+    reply = child.ask(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION, flags))
+    assert error(reply) == p.MALFORMED and isinstance(reply, p.Error) and words in reply.text
+    assert child.is_closed()
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reclaimed")
+
+
+@pytest.mark.exhaustive
+def test_a_socket_of_another_kind_cannot_be_an_embryo(served: tuple[World, bytes]) -> None:
+    _here, address = served
+    wire = Wire(address)
+    wire.send(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION))
+    _number, welcome, (group_fd,) = wire.receive()
+    assert isinstance(welcome, p.Welcome)
+    group = _native.Group.open(group_fd)
+    os.close(group_fd)
+    slot, generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with theirs:
+        wire.send(p.Embryo(slot, generation), 0, (theirs.fileno(),))
+    with ours:
+        ours.settimeout(20)
+        assert ours.recv(1) == b"", "it was closed"
+    until(lambda: group.slot(slot).state == _native.SLOT_FREE, "the embryo to be reclaimed")

@@ -739,3 +739,38 @@ def test_a_manager_that_was_followed_frees_no_slot_of_its_successors(made: Fixtu
     made.state._free(slot)
     assert made.kind(slot) == _native.SLOT_DEAD, "its successor has still to reclaim it"
     second.group.leave()
+
+
+def test_a_full_slot_table_refuses_clients(made: Fixture) -> None:
+    with pytest.raises(LookupError):
+        while True:
+            made.group.claim(_native.SLOT_EMBRYO, 0, 0, 1)
+    with pytest.raises(Refusal, match=r"the slot table is full: [0-9]+ clients and embryos") as caught:
+        made.state.add_client(1, 1)
+    assert caught.value.code == protocol.LIMIT
+
+
+def test_a_slot_of_an_earlier_client_cannot_be_rejoined(made: Fixture) -> None:
+    slot = made.state.add_client(1, 1)
+    generation = made.group.slot(slot).generation
+    client = made.state.rejoin(slot, generation)
+    assert client is not None and client.slot == slot
+    for number, born in ((slot, generation + 1), (slot + 1, generation), (0, 0), (_native.MAX_SLOTS, 1)):
+        with pytest.raises(Refusal, match=f"slot {number} no longer belongs to a live client") as caught:
+            made.state.rejoin(number, born)
+        assert caught.value.code == protocol.DENIED
+
+
+def test_a_locked_orphan_gives_its_gaps_back_later(made: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "SWEEP_SECONDS", 0.0)
+    owner, reader = made.state.add_client(1, 1), made.state.add_client(2, 1)
+    metadata = made.segment(owner)
+    metadata.add(0, 300_000, 1000, (reader, CLIENT))
+    monkeypatch.setattr(metadata, "release_holds", lambda *_: 0)  # before it is locked
+    metadata.locked = True
+    made.state.gone(owner)
+    made.state.work()
+    assert made.state.orphans == {1} and not made.outside.punched
+    metadata.locked = False
+    made.state.work()
+    assert made.outside.punched == [(1, 0, 299_008), (1, 303_104, (1 << 20) - 303_104)]

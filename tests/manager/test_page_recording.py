@@ -232,7 +232,14 @@ def test_a_disk_that_is_full(here: World, manager: client.Manager) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--port", "65536"], ["--port", "x"], ["--rate", "0"], ["--rate", "nan"], ["--rate", "31"]],
+    [
+        ["--port", "65536"],
+        ["--port", "x"],
+        ["--rate", "0"],
+        pytest.param(["--rate", "x"], marks=pytest.mark.exhaustive),
+        ["--rate", "nan"],
+        ["--rate", "31"],
+    ],
     ids=" ".join,
 )
 def test_wrong_options(here: World, options: list[str]) -> None:

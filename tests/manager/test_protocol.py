@@ -250,3 +250,10 @@ def test_protocol_needs_no_sockets() -> None:
     code = "import sys, shmtensor.manager.protocol; assert 'socket' not in sys.modules and 'numpy' not in sys.modules"
     program = f"import sys; sys.path.append({str(Path(p.__file__).parents[2])!r}); {code}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
+
+
+def test_messages_are_values() -> None:
+    assert len({p.Give(1), p.Give(1), p.Map(1), p.Give(2)}) == 3
+    for values in ((), (1, 2)):
+        with pytest.raises(TypeError, match=r"Give has the fields \('segment',.*\), not"):
+            p.Give(*values)

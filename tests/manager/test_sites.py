@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from manager_world import BOUND, World, is_alive, kill, line_of, tell, until
+from refusing import limited, open_descriptors
 from tiers import first
 
 from shmtensor.manager import sites
@@ -241,3 +243,14 @@ print(st.zeros(3, shared=True).sum().item(), st.zeros(3, shared=True).sum().item
     process = here.script(code, env={"SHMTENSOR_SITES": "1"})
     out, errors = process.communicate(timeout=BOUND)
     assert (out, errors) == ("0.0 0.0\n", "")
+
+
+def test_a_limit_of_the_size_of_files_leaves_no_descriptor() -> None:
+    before = open_descriptors()
+    with limited(resource.RLIMIT_FSIZE, 4096), pytest.raises(OSError, match="File too large"):
+        sites._Table()
+    assert open_descriptors() == before
+
+
+def test_processes_that_have_ended_have_no_sites() -> None:
+    assert sites.of_processes([1 << 30], 1) == {}  # larger than any pid

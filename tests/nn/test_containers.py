@@ -129,12 +129,37 @@ def test_parameter_dict() -> None:
     assert len(both) == 0
 
 
+def test_what_else_lists_and_dicts_of_members_can_do() -> None:
+    a, b, c, d = flats(4)
+    model = nn.ModuleList([a, b, c, d])
+    del model[1:3]
+    assert [*model.named_children()] == [("0", a), ("1", d)]
+    assert repr(nn.ModuleList()) == "ModuleList()"
+    named = nn.ModuleDict({"a": a, "b": b})
+    assert [*named.keys()] == ["a", "b"]
+    values = nn.ParameterDict({"a": st.zeros(2, 3), "b": 4})
+    assert [*values] == ["a", "b"]
+    assert repr(values) == (
+        "ParameterDict(\n"
+        "    (a): Parameter containing: [shmtensor.FloatTensor of size 2x3]\n"
+        "    (b): Object of type: int\n)"
+    )
+    first = nn.ParameterDict({"b": 1, "c": 2})
+    joined = values.__ror__(first)
+    assert [*joined.items()] == [("b", 4), ("c", 2), ("a", values["a"])]
+    assert [*first.items()] == [("b", 1), ("c", 2)]
+
+
 REFUSED: list[Any] = [
     (lambda: nn.Sequential(3), errors.DTypeError, "int is not a Module subclass"),
     (lambda: nn.Sequential(nn.Identity())[3], errors.IndexOutOfRange, "index 3 is out of range"),
     (lambda: nn.Sequential() + 3, errors.InvalidArgument, "supports only objects of Sequential class"),
     (lambda: nn.Sequential(nn.Identity()) * 0, errors.InvalidArgument, "Non-positive multiplication factor"),
     (lambda: nn.Sequential().insert(2, nn.Identity()), errors.IndexOutOfRange, "Index out of range: 2"),
+    (lambda: nn.Sequential().insert(0, 3), errors.DTypeError, "module should be of type"),
+    (lambda: nn.Sequential().__iadd__([nn.Identity()]), errors.InvalidArgument, "Sequential class, but list is given"),
+    (lambda: nn.Sequential(nn.Identity()) * 1.5, errors.DTypeError, "unsupported operand type(s) for *"),
+    (lambda: nn.ModuleDict([3]), errors.DTypeError, "sequence element #0 should be Iterable; is int"),
     (lambda: nn.ModuleList(3), errors.DTypeError, "should be called with an iterable"),
     (lambda: nn.ModuleList()[0], errors.IndexOutOfRange, "index 0 is out of range"),
     (lambda: nn.ModuleDict(3), errors.DTypeError, "iterable of key/value pairs"),

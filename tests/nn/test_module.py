@@ -127,6 +127,13 @@ REFUSED: list[Any] = [
     (lambda m: m.get_buffer("weight"), AttributeError, "`weight` is not a buffer"),
     (lambda m: m.train(3), errors.InvalidArgument, "training mode is expected to be boolean"),
     (lambda m: m.to(st.int32), errors.DTypeError, "only accepts floating point or complex dtypes"),
+    (lambda m: m.to([1]), errors.InvalidArgument, "to([1]): give a type, a device, both or a tensor"),
+    (lambda m: m.get_parameter("wieght"), AttributeError, "Affine has no attribute `wieght`"),
+    (lambda m: m.get_buffer("total2"), AttributeError, "Affine has no attribute `total2`"),
+    (lambda m: m.set_submodule("x", 3), errors.InvalidArgument, "`module` is not an nn.Module, found <class 'int'>"),
+    (lambda m: m.set_submodule("inputs", nn.Identity()), AttributeError, "`inputs` is not an nn.Module"),
+    (lambda m: m.get_extra_state(), errors.NotSupported, "Affine has no extra state; define get_extra_state"),
+    (lambda m: m.set_extra_state(1), errors.NotSupported, "Affine takes no extra state; define set_extra_state"),
     (lambda m: m.to("cuda"), errors.DeviceUnavailable, "no GPU can be used"),
     (lambda m: m.cuda(), errors.DeviceUnavailable, "no GPU can be used"),
     (lambda m: m.load_state_dict(3), errors.DTypeError, "dict-like"),
@@ -530,6 +537,135 @@ def test_text() -> None:
     assert "0" not in dir(network())
 
 
+@pytest.mark.parametrize(
+    ("register", "word"),
+    [("register_parameter", "parameters"), ("register_buffer", "buffer"), ("add_module", "module")],
+)
+def test_registration_needs_the_base_class_to_be_initialized(register: str, word: str) -> None:
+    class Hasty(nn.Module):
+        def __init__(self) -> None:
+            getattr(self, register)("member", None)
+
+    with pytest.raises(AttributeError, match=rf"cannot assign {word} before Module.__init__\(\) call"):
+        Hasty()
+
+
+def test_a_buffer_is_pickled_with_its_attributes() -> None:
+    buffer = nn.Buffer(st.ones(2), persistent=False)
+    buffer.note = 3
+    found = pickle.loads(pickle.dumps(buffer))
+    assert type(found) is nn.Buffer and found.tolist() == [1, 1] and (found.persistent, found.note) == (False, 3)
+    found.fill_(5)
+    assert buffer.tolist() == [1, 1]
+    layer = nn.Identity()
+    layer.kept, layer.left = nn.Buffer(st.zeros(1)), buffer
+    again = pickle.loads(pickle.dumps(layer))
+    assert type(again.left) is nn.Buffer and [*again.state_dict()] == ["kept"]
+
+
+def test_members_as_a_dict() -> None:
+    layer = Affine()
+    members = layer._buffers
+    first = members["count"]
+    members |= {"more": st.ones(1)}
+    assert members is layer._buffers and layer.more.tolist() == [1]
+    assert members.setdefault("count", st.ones(1)) is first
+    assert members.setdefault("last", st.ones(2)) is layer.last
+    name, last = members.popitem()
+    assert (name, last.tolist()) == ("last", [1, 1]) and not hasattr(layer, "last")
+    copied = members.copy()
+    assert type(copied) is dict and [*copied] == ["count", "scratch", "more"]
+    del copied["count"]
+    assert layer.count is first
+    empty = nn.Identity()._buffers
+    with pytest.raises(KeyError):
+        empty.popitem()
+
+
+def test_other_names() -> None:
+    layer, child = Affine(), nn.Identity()
+    layer.register_module("child", child)
+    assert layer.child is child
+    seen: list[Any] = []
+    with pytest.raises(errors.DTypeError, match="is not a Module subclass"):
+        layer.register_module("x", 3)
+    layer = nn.Linear(2, 1)
+    layer.register_backward_hook(lambda module, inputs, outputs: seen.append(outputs[0].tolist()))
+    layer(st.ones(1, 2)).sum().backward()
+    assert seen == [[[1]]]
+    assert layer.bfloat16() is layer and {one.dtype for one in layer.parameters()} == {st.bfloat16}
+
+
+def test_a_class_beside_module_is_initialized_if_asked() -> None:
+    class Named:
+        def __init__(self, name: str, *, size: int = 0) -> None:
+            self.name, self.size = name, size
+
+    class Both(nn.Module, Named):
+        call_super_init = True
+
+        def __init__(self) -> None:
+            super().__init__("both", size=3)
+            self.weight = nn.Parameter(st.zeros(1))
+
+    made = Both()
+    assert (made.name, made.size, [*made.state_dict()]) == ("both", 3, ["weight"])
+
+
+def test_state_dict_with_arguments_by_position() -> None:
+    layer, found = nn.Linear(2, 1), OrderedDict[str, Any]()
+    assert layer.state_dict(found, "a.", True) is found
+    assert [*found] == ["a.weight", "a.bias"] and found["a.weight"] is layer.weight
+    assert [*layer.state_dict(None, "b.")] == ["b.weight", "b.bias"]
+    other: dict[str, Any] = {}
+    assert layer.state_dict(found, destination=other, prefix="c.") is other and [*other] == ["c.weight", "c.bias"]
+
+
+def test_a_hook_replaces_the_state() -> None:
+    layer = nn.Linear(2, 1)
+    layer._register_state_dict_hook(lambda module, state, prefix, metadata: {f"x.{key}": state[key] for key in state})
+    assert [*layer.state_dict()] == ["x.weight", "x.bias"]
+
+
+def test_states_of_older_versions_and_of_types_that_do_not_fit() -> None:
+    layer = Affine()
+    layer.load_state_dict({**layer.state_dict(), "count": st.tensor([5])})
+    assert layer.count.shape == () and layer.count == 5
+    with pytest.raises(errors.StateDictMismatch, match=r'copying the parameter named "weight".* an exception occurred'):
+        layer.load_state_dict({**layer.state_dict(), "weight": st.ones(3, 2, dtype=st.int64)}, assign=True)
+
+
+def test_hooks_of_gradients_of_all_modules() -> None:
+    seen: list[Any] = []
+    handles = [
+        nn.modules.module.register_module_full_backward_pre_hook(lambda m, outputs: (outputs[0] * 2,)),
+        nn.modules.module.register_module_full_backward_hook(lambda m, inputs, outputs: seen.append((m, outputs[0]))),
+    ]
+    try:
+        layer = nn.Linear(2, 1)
+        layer(st.ones(1, 2)).sum().backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert [(m, g.tolist()) for m, g in seen] == [(layer, [[2]])]
+    assert layer.bias.grad.tolist() == [2]
+    layer(st.ones(1, 2)).sum().backward()
+    assert len(seen) == 1 and layer.bias.grad.tolist() == [3]
+
+
+def test_results_that_backward_hooks_cannot_see() -> None:
+    class Gives(nn.Module):
+        def forward(self, x: Any, result: Any) -> Any:
+            return {"list": [x], "number": 3}[result]
+
+    layer = Gives()
+    layer.register_full_backward_hook(lambda module, inputs, outputs: None)
+    x = st.ones(1, requires_grad=True)
+    assert layer(x, "list")[0].tolist() == [1]
+    with pytest.raises(errors.DTypeError, match="whose result is a int; return tensors"):
+        layer(x, "number")
+
+
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
@@ -595,3 +731,12 @@ def test_a_copy_of_a_model_begins_without_gradients(library: str) -> None:
     x = t.ones(2, requires_grad=True)
     (x * 2).sum().backward()
     assert copy.deepcopy(x).grad.tolist() == [2, 2]
+
+
+def test_a_shallow_copy_of_a_parameter_is_one_over_the_same_memory():
+    parameter = nn.Parameter(st.ones(3), requires_grad=False)
+    parameter.note = "kept"  # type: ignore[attr-defined]
+    copied = copy.copy(parameter)
+    assert type(copied) is nn.Parameter and not copied.requires_grad and vars(copied) == {"note": "kept"}
+    parameter[0] = 7
+    assert copied[0] == 7

@@ -162,6 +162,24 @@ def test_padding() -> None:
     assert other.batch_sizes.tolist() == [2, 2, 1]
 
 
+def test_the_older_name_of_clip_grad_norm_() -> None:
+    parameter = nn.Parameter(st.zeros(2))
+    parameter.grad = st.tensor([3.0, 4.0])
+    with pytest.warns(FutureWarning, match="in favor of `nn.utils.clip_grad_norm_`"):
+        total = utils.clip_grad_norm([parameter], 1.0)
+    assert total == 5 and np.allclose(parameter.grad, [0.6, 0.8], 1e-4)
+
+
+def test_what_else_a_packed_sequence_can_do() -> None:
+    packed = rnn.pack_padded_sequence(st.ones(3, 2), [3, 1])
+    assert packed[1] is packed.batch_sizes and packed[0] is packed.data
+    assert repr(packed).startswith("PackedSequence(data=tensor([1., 1., 1., 1.]), batch_sizes=tensor([2, 1, 1]")
+    assert packed.to("cpu") is packed and packed.cpu() is packed and packed.float() is packed
+    double = packed.double()
+    assert double.data.dtype == st.float64 and double.batch_sizes is packed.batch_sizes
+    assert double.float().data.dtype == st.float32
+
+
 REFUSED: list[Any] = [
     (lambda x: rnn.pack_padded_sequence(x, [1, 2]), errors.InvalidArgument, "sorted in decreasing order"),
     (lambda x: rnn.pack_padded_sequence(x, [2, 0]), errors.InvalidArgument, "greater than 0"),

@@ -104,6 +104,11 @@ def test_refusals_of_parameters():
         optimizer.add_param_group({"params": [q]})
     with pytest.raises(DTypeError, match="must be a dict"):
         optimizer.add_param_group([q])
+    with pytest.raises(InvalidArgument, match="can't optimize a non-leaf Tensor"):
+        optim.SGD([p * 2])
+    kept = p * 2
+    kept.retain_grad()
+    optim.SGD([kept], lr=0.5)
     with pytest.warns(UserWarning, match="duplicate parameters"):
         optim.SGD([p, p])
 
@@ -285,3 +290,52 @@ def test_steps_warn_of_nothing():
         warnings.simplefilter("error")
         optim.Adagrad([p], eps=0).step()
         optim.Rprop([p]).step()
+
+
+def test_a_hook_replaces_the_state_that_is_loaded():
+    optimizer = optim.SGD([parameter([1.0])], lr=0.1)
+    given = optimizer.state_dict()
+    optimizer.register_load_state_dict_pre_hook(
+        lambda own, state: {**state, "param_groups": [{**state["param_groups"][0], "lr": 7}]}
+    )
+    optimizer.load_state_dict(given)
+    assert optimizer.param_groups[0]["lr"] == 7 and given["param_groups"][0]["lr"] == 0.1
+
+
+def test_an_optimizer_without_state_can_be_shared():
+    class Signs(optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.detach().sub_(p.grad.sign() * group["lr"])
+
+    p = with_gradient([1.0, 2.0])
+    optimizer = Signs([p], 0.25)
+    optimizer.share_memory()
+    optimizer.step()
+    assert p.tolist() == [0.75, 1.75] and not optimizer.state_dict()["state"]
+
+
+def test_directions_of_sparse_gradients():
+    from shmtensor.autograd.sparse import SparseGradient
+
+    steps = []
+    for is_sparse in (True, False):
+        p, q, unused = parameter([[1.0], [2.0], [3.0]]), parameter([4.0]), parameter([5.0])
+        optimizer = optim.LBFGS([p, q, unused], lr=0.1, max_iter=3)
+
+        def closure(p=p, q=q, is_sparse=is_sparse):
+            q.grad = tensor(2 * q.detach().numpy())
+            rows = tensor(np.array([2, 0, 2]))
+            values = p.detach().numpy()[[2, 0, 2]]
+            found = SparseGradient(rows, tensor(values.copy()), (3, 1))
+            p.grad = found if is_sparse else found.to_dense()
+            return (p[0] ** 2 / 2 + p[2] ** 2 + q**2).item()
+
+        optimizer.step(closure)
+        steps.append(np.concatenate([one.detach().numpy().reshape(-1) for one in (p, q, unused)]))
+    assert np.array_equal(*steps)
+    assert (steps[0] != [1, 2, 3, 4, 5]).tolist() == [True, False, True, True, False]

@@ -133,6 +133,10 @@ def test_shared_state_stays_where_it_is():
     optimizer.load_state_dict(saved.state_dict())
     assert all(optimizer.state[p][name] is value for name, value in before.items())
     assert before["step"].item() == 1
+    state = saved.state_dict()
+    state["state"][0]["exp_avg"] = shmtensor.ones(2, dtype=shmtensor.float64)  # of another shape: it does not fit
+    optimizer.load_state_dict(state)
+    assert optimizer.state[p]["exp_avg"].tolist() == [1, 1] and optimizer.state[p]["exp_avg_sq"] is before["exp_avg_sq"]
     assert optimizer.param_groups[0]["lr"] is rate
 
 

@@ -325,6 +325,37 @@ def test_other_refusals():
         schedule.step()
 
 
+def test_where_a_schedule_goes_to():
+    p, q = parameter([1.0]), torch.ones(1, requires_grad=True)
+    found = []
+    for library, one in ((optim, p), (torch.optim, q)):
+        optimizer = library.SGD([one], lr=0.1)
+        schedule = library.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 3)
+        with pytest.raises(ValueError, match="Expected non-negative epoch, but got -1"):
+            schedule.step(-1)
+        rates = []
+        for epoch in (2, 0.5, 7):
+            schedule.step(epoch)
+            rates.append(optimizer.param_groups[0]["lr"])
+        optimizer = library.SGD([{"params": [one], "initial_lr": 0.1}], lr=0.1)  # resumed after four steps
+        schedule = library.lr_scheduler.CosineAnnealingLR(optimizer, 10, 0.01, last_epoch=3)
+        rates.append(optimizer.param_groups[0]["lr"])
+        schedule.load_state_dict({**schedule.state_dict(), "_step_count": 0, "last_epoch": 6})
+        schedule.step()  # the first step, and not of the first epoch: from the first rate, not from the one before
+        rates.append(optimizer.param_groups[0]["lr"])
+        found.append(rates)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_numbers_of_steps_of_plateaus():
+    mine, _ = optimizers()
+    schedule = lr_scheduler.ReduceLROnPlateau(mine)
+    schedule.step(1.0)
+    with pytest.warns(UserWarning, match="epoch parameter"):
+        schedule.step(0.5, 7)
+    assert (schedule.last_epoch, schedule.best) == (7, 0.5)
+
+
 def test_warnings():
     mine, _ = optimizers()
     schedule = lr_scheduler.StepLR(mine, 1)

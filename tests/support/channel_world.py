@@ -207,7 +207,7 @@ def broadcast(address: str, messages: int) -> None:
 
 
 def listen(options: dict[str, Any], messages: int = 0) -> None:
-    """Listen, put numbers, and take them when asked."""
+    """Listen, put numbers, and take them when asked; "problem" asks for that of the connection."""
     from shmtensor import channel
 
     queue = channel.listen(options.pop("address", "tcp://127.0.0.1:0"), **options)
@@ -215,7 +215,10 @@ def listen(options: dict[str, Any], messages: int = 0) -> None:
         queue.put(number)
     say(queue.address)
     for number in heard():
-        say([sums(queue.get(timeout=BOUND)) for _ in range(number)])
+        if number == "problem":
+            say(queue.stats().problem)
+        else:
+            say([sums(queue.get(timeout=BOUND)) for _ in range(number)])
 
 
 def hold_group() -> None:

@@ -245,6 +245,8 @@ class HostDriver:
         if flags or pointer % 8 or not self.is_registered(pointer):
             return driver.INVALID_VALUE
         self.calls.append("cuStreamWaitValue64")
+        if "cuStreamWaitValue64" in self.refuses:
+            return self.refuses["cuStreamWaitValue64"]
         word = ctypes.c_uint64.from_address(pointer)
         deadline = time.monotonic() + WAIT_SECONDS
         while word.value < value:

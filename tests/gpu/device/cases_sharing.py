@@ -1,10 +1,12 @@
 """Tensors on a GPU in messages: memory, order, lifetimes, kills."""
 
 import functools
+import gc
 import os
 import pickle
 import selectors
 import signal
+import threading
 import time
 
 import gpu_world
@@ -69,6 +71,36 @@ def test_each_type(dtype):
     q.put(x)
     y = q.get(timeout=BOUND)
     assert y.dtype == dtype and y.tolist() == x.tolist()
+
+
+def test_a_tensor_that_is_received_before_it_is_computed():
+    """The receiver's stream waits, and the tensor is sent on before anyone has looked at it."""
+    q = mp.Queue()
+    x = st.ones(1000, device="cuda", shared=True)
+    gpu_world.hold(0.3)
+    x += 1
+    q.put(x)
+    timer = threading.Timer(0.3, gpu_world.release)
+    timer.start()
+    y = q.get(timeout=BOUND)
+    q.put(y)
+    z = q.get(timeout=BOUND)
+    assert z.tolist() == y.tolist() == [2.0] * 1000
+    assert z._array.data.mem.pending is None
+    timer.join()
+
+
+def test_a_dropped_tensor_is_kept_until_its_stream_has_passed():
+    before = gpu_world.held()
+    x = st.ones(1000, device="cuda", shared=True)
+    st.cuda.synchronize()
+    gpu_world.hold(0.5)
+    x += 1
+    del x
+    gc.collect()
+    assert client.default().native.device_stats(0).blocks == before + 1
+    gpu_world.release()
+    until(lambda: gpu_world.held() == before, "it is free")
 
 
 def test_empty_and_scalar_tensors(start):

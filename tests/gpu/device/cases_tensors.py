@@ -348,6 +348,71 @@ def test_a_receivers_stream_uses_the_memory():
     del capsule
 
 
+class OfTorch:
+    """A stream as torch has it."""
+
+    cuda_stream = 48
+
+
+@pytest.mark.parametrize(("stream", "handle"), [(OfTorch(), 48), (64, 64)])
+def test_streams_of_other_libraries(stream, handle):
+    x = st.arange(4.0, device="cuda", shared=True)
+    x.record_stream(stream)
+    assert handle in [known.ptr for known in x._array.data.mem.streams]
+    x.record_stream(stream)
+    assert [known.ptr for known in x._array.data.mem.streams].count(handle) == 1
+
+
+@pytest.mark.parametrize("stream", ["0", True, 1.5])
+def test_what_is_no_stream(stream):
+    x = st.arange(4.0, device="cuda", shared=True)
+    for use in (x.record_stream, lambda wrong: st.cuda.stream(wrong).__enter__()):
+        with pytest.raises(DTypeError, match=f"a {type(stream).__name__} is not a stream; give one of shmtensor.cuda"):
+            use(stream)
+
+
+def test_copies_to_tensors_that_are_not_contiguous():
+    x = st.zeros(3, 4, device="cuda")
+    x.t().copy_(st.arange(12.0).reshape(4, 3))
+    assert x.tolist() == st.arange(12.0).reshape(4, 3).t().tolist()
+    x[:0].copy_(st.empty(0, 4))
+    assert st.empty(0, 4).cuda().shape == (0, 4)
+
+
+def test_the_source_of_a_copy_that_is_not_waited_for_is_kept():
+    source = st.arange(1000.0, pin_memory=True)
+    assert source.to("cuda", non_blocking=True).tolist() == source.tolist()
+    x = st.zeros(1000, device="cuda")
+    assert x.copy_(source, non_blocking=True).tolist() == source.tolist()
+
+
+def test_copies_between_devices():
+    if st.cuda.device_count() < 2:
+        pytest.skip("there is one device")
+    x = st.arange(6.0, device="cuda:0").reshape(2, 3)
+    y = x.to("cuda:1")
+    assert y.device.index == 1 and y.tolist() == x.tolist()
+    y += 1
+    assert x[0, 0].item() == 0
+
+
+def test_what_an_element_of_a_storage_can_be():
+    s = st.zeros(4, device="cuda").storage()
+    s[1:3] = np.array([5, 6])
+    assert s.tolist() == [0, 5, 6, 0]
+    for wrong in ("text", object()):
+        with pytest.raises(DTypeError):
+            s[1:3] = wrong
+    assert s.tolist() == [0, 5, 6, 0]
+
+
+def test_views_beyond_the_memory_of_a_tensor():
+    x = st.arange(6.0, device="cuda")
+    assert x.as_strided((2, 2), (2, 1), 1).tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(ValueError, match="strid"):
+        x.as_strided((2, 4), (3, 1), 0)
+
+
 def test_names_of_torch():
     assert st.cuda.is_available() and st.cuda.status() == "" and st.cuda.device_count() >= 1
     assert st.cuda.current_device() == 0 and st.cuda.get_device_name() and st.cuda.is_initialized()
