@@ -250,7 +250,7 @@ format: $(VENV)/.dev  ## let ruff and clang-format change the files
 # that ran, though some tests fail when they are measured: a process whose files or permissions are limited cannot write its counts.
 COVERED ?= tests
 COVERAGE ?= build/coverage
-coverage: check-tools  ## lines and branches that all tests run, of Python and C++; COVERED=tests/store (60 min)
+coverage: check-tools  ## lines and branches that all tests run, of Python and C++; COVERED=tests/store (90 min)
 	test -d $(COVERAGE) || git clone --quiet . $(COVERAGE)
 	git -C $(COVERAGE) pull --quiet
 	$(MAKE) --no-print-directory -C $(COVERAGE) covered COVERED="$(COVERED)"

@@ -418,16 +418,6 @@ def test_a_session_that_begins_with_nonsense_is_lost(changes, text):
 
 
 @pytest.mark.exhaustive
-def test_another_listening_end_at_the_address_does_not_get_a_session():
-    with closing(BrokenListener(data(1, 5) + BROKEN["a gap"])) as listener:
-        with closing(channel.connect(listener.url, timeout=20)) as queue:
-            listener._general["check"] = "cd" * 32
-            assert queue.get(timeout=BOUND) == 5
-            with pytest.raises(channel.ConnectionLost, match="another channel listens there"):
-                queue.get(timeout=BOUND)
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["channel.listening.none", "a" * 1000, ""])
 def test_an_end_that_claims_to_be_of_this_group_is_asked_for_its_number(name):
     claims = {"boot": handshake.boot_id(), "group": client.default().stats().group, "name": name}

@@ -379,11 +379,16 @@ def test_a_group_that_is_none(pair: tuple[socket.socket, socket.socket]) -> None
 @pytest.mark.exhaustive
 def test_a_custodian_that_cannot_be_watched_is_ended(monkeypatch):
     """It would be a second one, and start a manager of its own once this process ends."""
-    before = open_descriptors()
+    before, children = open_descriptors(), []
+
+    def refuse(pid: int) -> int:
+        children.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     kept = Custodian(b"/tmp/nobody")
-    monkeypatch.setattr(os, "pidfd_open", failing(errno.EMFILE))
+    monkeypatch.setattr(os, "pidfd_open", refuse)
     with pytest.raises(OSError, match="Too many open files"):
         kept.keep(frozenset({1}), ())
     assert not kept.is_alive and open_descriptors() == before
     with pytest.raises(ChildProcessError):  # it has been waited for
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(children[0], os.WNOHANG)
