@@ -169,17 +169,22 @@ class RemoteChannel(Channel):
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take the oldest message, as Queue.get."""
         self._check_open()
-        was_lost = self._end.is_lost  # before: what had arrived until then is taken first
         self._ask(1)
         try:
             message = super().get(block, timeout)
         except BaseException as problem:
             self._ask(-1)
-            if was_lost and isinstance(problem, Empty):
-                self._end.require()
+            self._check_empty(problem)
             raise
         self._took()
         return message
+
+    def _check_empty(self, problem: BaseException) -> None:
+        """Raise ConnectionLost in place of Empty if nothing can arrive any more."""
+        if (
+            isinstance(problem, Empty) and self._end.is_lost and self._ring.size() == 0
+        ):  # all arrived before it was lost
+            self._end.require()
 
     def _ask(self, messages: int) -> None:
         """Request `messages` more messages for this end."""
@@ -207,6 +212,7 @@ class RemoteChannel(Channel):
             messages = super().get_many(max_items, block, timeout)
         except BaseException as problem:
             self._ask(len(getattr(problem, "messages", ())) - 1)
+            self._check_empty(problem)
             raise
         self._ask(len(messages) - 1)
         self._took()

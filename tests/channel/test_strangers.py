@@ -490,8 +490,9 @@ def test_coroutines_of_an_end():
             for call in (queue.aput("too late"), queue.aget()):
                 with pytest.raises(channel.ConnectionLost, match="was not reached for 1 s"):
                     asyncio.run(asyncio.wait_for(call, BOUND))
-            with pytest.raises(channel.ConnectionLost, match="was not reached for 1 s"):
-                queue.get(block=False)
+            for now in (lambda: queue.get(block=False), lambda: queue.get_many(2, block=False)):
+                with pytest.raises(channel.ConnectionLost, match="was not reached for 1 s"):
+                    now()
             queue.close()
 
 

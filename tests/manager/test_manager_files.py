@@ -149,7 +149,7 @@ def test_who_answers_has_others_waiting(tmp_path: Path) -> None:
         assert not lockfile.answers(path), "it does not listen"
         listener.listen(0)
         assert lockfile.answers(path)
-        assert lockfile.answers(path), "that connection waits still, so there is no room for another"
+        assert lockfile.answers(path), "the backlog is full, as the first connection still waits"
 
 
 def test_managers_that_cannot_be_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

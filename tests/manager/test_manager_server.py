@@ -592,20 +592,26 @@ def test_the_slot_of_another_process_is_refused(served: tuple[World, bytes]) -> 
     assert f"slot {slot} belongs to pid {other.pid}, not to pid {os.getpid()}" in reply.text
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("flags", "words"), [(p.OBSERVER, "cannot be an observer"), (0, "came without credentials")])
-def test_an_embryo_that_says_something_else(served: tuple[World, bytes], flags: int, words: str) -> None:
-    _here, address = served
-    wire = Wire(address)
-    wire.send(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION))
-    _number, welcome, (group_fd,) = wire.receive()
+def with_embryo(address: bytes, kind: int) -> tuple[Wire, _native.Group, int, socket.socket]:
+    """A client that has announced a child: the client, its group, the slot of the child, and the child's socket."""
+    parent = Wire(address)
+    parent.send(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION))
+    _number, welcome, (group_fd,) = parent.receive()
     assert isinstance(welcome, p.Welcome)
     group = _native.Group.open(group_fd)
     os.close(group_fd)
     slot, generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
     with theirs:
-        wire.send(p.Embryo(slot, generation), 0, (theirs.fileno(),))
+        parent.send(p.Embryo(slot, generation), 0, (theirs.fileno(),))
+    return parent, group, slot, ours
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("flags", "words"), [(p.OBSERVER, "cannot be an observer"), (0, "came without credentials")])
+def test_an_embryo_that_says_something_else(served: tuple[World, bytes], flags: int, words: str) -> None:
+    _here, address = served
+    _parent, group, slot, ours = with_embryo(address, socket.SOCK_SEQPACKET)
     child = Wire(address, ours)
     reply = child.ask(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION, flags))
     assert error(reply) == p.MALFORMED and isinstance(reply, p.Error) and words in reply.text
@@ -616,16 +622,7 @@ def test_an_embryo_that_says_something_else(served: tuple[World, bytes], flags: 
 @pytest.mark.exhaustive
 def test_a_socket_of_another_kind_cannot_be_an_embryo(served: tuple[World, bytes]) -> None:
     _here, address = served
-    wire = Wire(address)
-    wire.send(p.Hello(p.PROTOCOL_VERSION, _native.LAYOUT_VERSION))
-    _number, welcome, (group_fd,) = wire.receive()
-    assert isinstance(welcome, p.Welcome)
-    group = _native.Group.open(group_fd)
-    os.close(group_fd)
-    slot, generation = group.claim(_native.SLOT_EMBRYO, 0, 0, welcome.slot)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with theirs:
-        wire.send(p.Embryo(slot, generation), 0, (theirs.fileno(),))
+    _parent, group, slot, ours = with_embryo(address, socket.SOCK_STREAM)
     with ours:
         ours.settimeout(20)
         assert ours.recv(1) == b"", "it was closed"

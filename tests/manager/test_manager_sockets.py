@@ -63,7 +63,7 @@ def test_packets_wait_for_a_peer_that_does_not_read(pair: tuple[socket.socket, s
     made.send(b"ours", [given], True)
     assert len(made.out) == 3
     made.send_waiting()
-    assert len(made.out) == 3, "there is no room yet"
+    assert len(made.out) == 3, "the socket is still full"
     received = [pair[1].recv(100) for _ in range(sent)]
     assert received == [b"%d" % number for number in range(sent)], "in their order"
     made.send_waiting()
