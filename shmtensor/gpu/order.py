@@ -250,7 +250,7 @@ def _ensure_thread() -> None:
 
 
 def order_of_owner(owner: Any) -> Order:
-    """Return the order of the client of a block; for another object, that of the default client."""
+    """Return the order of the client of a block; any client's, if it has none yet or the owner is another object."""
     if isinstance(owner, _native.Block):
         for manager, order in list(_orders.values()):
             if manager.native is owner.client:

@@ -242,10 +242,10 @@ def test_a_client_that_leaves_its_group_ends_what_it_has_for_gpus(host, other):
 
 @pytest.mark.exhaustive
 def test_blocks_wait_for_the_streams_of_their_own_group(host, other):
-    lines, block = order.of(other), other.allocate(100)
-    assert order.order_of_owner(block) is lines
-    assert order.order_of_owner(client.default().allocate(100)) is order.of(client.default())
-    assert order.order_of_owner(Thing()) in (lines, order.of(client.default()))
+    first, second = order.of(client.default()), order.of(other)
+    assert order.order_of_owner(client.default().allocate(100)) is first
+    assert order.order_of_owner(other.allocate(100)) is second
+    assert order.order_of_owner(Thing()) in (first, second)
 
 
 def test_a_forked_child_cannot_use_the_driver(host):
