@@ -323,7 +323,7 @@ def test_an_embryo_on_the_managers_own_socket(watched: Watched) -> None:
         "    socket.send_fds(over, [protocol.encode(protocol.Embryo(number, generation))], [other])\n"
         "    over.close()\n"
         "    socket.socket(fileno=other).close()\n"
-        "print('sent')"
+        "print('sent', flush=True)"
     )
     setup = (
         "from shmtensor.manager import connection as c\nfd = c.connect(sys.argv[1])\n"
