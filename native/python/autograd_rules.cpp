@@ -5,6 +5,7 @@
 #include "python/array.hpp"
 #include "python/autograd.hpp"
 #include "python/autograd_rules.hpp"
+#include "python/errors.hpp"
 #include "python/operands.hpp"
 
 namespace shmtensor::autograd {
@@ -147,20 +148,25 @@ bool connect_input(PyObject* input, graph::Edge* edge) {
     return edge->form != nullptr;
 }
 
-// Whether a value is a list, which the program may change later, or a tuple with one.
-bool may_change(PyObject* value) {
-    if (!PyTuple_CheckExact(value)) return PyList_CheckExact(value);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
-        if (may_change(PyTuple_GET_ITEM(value, i))) return true;
+// Whether a value is a list, which the program may change later, or a tuple with one. False if it is nested too deeply.
+bool may_change(PyObject* value, int levels) {
+    if (!PyTuple_CheckExact(value)) return PyList_Check(value);
+    for (Py_ssize_t i = 0; levels > 0 && i < PyTuple_GET_SIZE(value); ++i)
+        if (may_change(PyTuple_GET_ITEM(value, i), levels - 1)) return true;
     return false;
 }
 
-// A value to save: a copy of what the program can change. A new reference, or nullptr with an exception set.
-PyObject* unchanging(PyObject* value) {
-    if (!may_change(value)) return Py_NewRef(value);
+// A value to save: a copy of each list in it. A new reference, or nullptr with an exception set.
+PyObject* unchanging(PyObject* value, int levels = kLevels) {
+    if (!may_change(value, levels)) return Py_NewRef(value);
+    if (levels == 0) {
+        PyErr_Format(errors.argument,
+                     "an argument is a list that is nested more than %d levels deep, or that contains itself", kLevels);
+        return nullptr;
+    }
     Ref items(PySequence_List(value));
     for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
-        PyObject* made = unchanging(PyList_GET_ITEM(items.get(), i));
+        PyObject* made = unchanging(PyList_GET_ITEM(items.get(), i), levels - 1);
         if (!made || PyList_SetItem(items.get(), i, made) != 0) return nullptr;
     }
     return items && PyTuple_CheckExact(value) ? PyList_AsTuple(items.get()) : items.release();
@@ -330,19 +336,18 @@ bool Recording::finish(PyObject* results, PyObject* first) {
     return !packing || pack_all(node);
 }
 
-bool changes_of_all(PyObject* value, std::uint64_t* changes) {
+bool changes_of_all(PyObject* value, std::uint64_t* changes, int levels) {
     *changes = 0;
     if (is_tensor(value)) {
         const Counter* counter = need_counter(value);
         if (counter) *changes = counter->changes;
         return counter != nullptr;
     }
-    if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value)) return true;
+    if (levels == 0 || (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))) return true;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-        PyObject* one = PySequence_Fast_GET_ITEM(value, i);
-        const Counter* counter = is_tensor(one) ? need_counter(one) : nullptr;
-        if (is_tensor(one) && !counter) return false;
-        if (counter) *changes += counter->changes;
+        std::uint64_t more = 0;
+        if (!changes_of_all(PySequence_Fast_GET_ITEM(value, i), &more, levels - 1)) return false;
+        *changes += more;
     }
     return true;
 }

@@ -56,8 +56,11 @@ struct Rule {
 enum class Tracing : std::uint8_t { off, calls, numbers };
 extern Tracing tracing;
 
-// Changes of a tensor, or of all tensors in a tuple, since their counters were made. False with an exception set.
-bool changes_of_all(PyObject* value, std::uint64_t* changes);
+// Maximum nesting of lists and tuples in an argument: that of NumPy.
+constexpr int kLevels = 64;
+// Changes of a tensor, or of all tensors in a tuple or list, since their counters were made. False with an exception
+// set.
+bool changes_of_all(PyObject* value, std::uint64_t* changes, int levels = kLevels);
 // Whether the tensor's type can have gradients.
 bool makes_gradients(PyObject* tensor);
 

@@ -197,6 +197,7 @@ std::unique_ptr<PyReader> make_reader(nb::object object, bool from_oldest) {
 nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
     self.require();
     PyBroadcast& owner = self.owner;
+    owner.ring.count_call();
     const std::uint64_t deadline = deadline_of(wait, timeout);
     const ScratchLease scratch;
     const HoldsGuard unread(owner.client(), {&scratch->message, 1});
@@ -210,8 +211,10 @@ nb::object read(PyReader& self, Next next, bool wait, nb::handle timeout) {
         if (left == 0) return kDone;
         sleep_without_gil(owner.ring.self, [&] { owner.broadcast.await(self.reader, left); });
         self.require();  // a handler may have closed it
-        // No message came: take out the messages that dead readers have left unread.
-        if (owner.broadcast.lag(self.reader) == 0) owner.drop_passed(lookup);
+        if (owner.broadcast.lag(self.reader) == 0) {
+            owner.drop_passed(lookup);  // messages that dead readers have left unread
+            owner.ring.look_while_waiting();
+        }
         return 0;
     };
     const RingStatus result = owner.call(lookup, deadline, &scratch->message, attempt, await);

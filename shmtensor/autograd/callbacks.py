@@ -7,6 +7,7 @@ module blocks.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -194,10 +195,17 @@ def refuse_released(name: str) -> NoReturn:
     )
 
 
+def _tensors_in(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, tuple | list):
+        for one in x:
+            yield from _tensors_in(one)
+
+
 def refuse_changed(name: str, x: Any, times: int) -> NoReturn:
     """Raise GradientError: a tensor that a rule needs was changed in place."""
-    if isinstance(x, tuple | list):
-        x = next(one for one in x if isinstance(one, Tensor))
+    x = next(_tensors_in(x))
     raise GradientError(
         f"the gradient of {name} needs a tensor of {x.dtype.name} and shape {x.shape} that was changed in place "
         f"{times} time{'s' if times != 1 else ''} since; clone() it before it is changed, or find the change with "

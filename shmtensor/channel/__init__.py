@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..ipc.queues import Full as Full
     from .channel import BroadcastChannel as BroadcastChannel
     from .channel import Channel as Channel
+    from .channel import ChannelReader as ChannelReader
     from .channel import ChannelStats as ChannelStats
     from .opening import connect as connect
     from .opening import listen as listen
@@ -31,7 +32,7 @@ __all__ += later(
     {
         "errors": "ConnectionLost",
         "ipc.queues": "Empty Full",
-        "channel.channel": "BroadcastChannel Channel ChannelStats",
+        "channel.channel": "BroadcastChannel Channel ChannelReader ChannelStats",
         "channel.opening": "connect listen",
     },
 )

@@ -49,5 +49,8 @@ def parse(text: str) -> Address:
     try:
         bare.encode("idna")  # as the resolver does
     except UnicodeError as error:
-        raise InvalidArgument(f"{wanted}; the name of the host is invalid: {error}") from error
+        raise InvalidArgument(
+            f"{wanted}; the name of the host is invalid: a part of it is empty, too long (63 bytes at most), or has "
+            "characters that are not allowed"
+        ) from error
     return Address(bare, int(port))

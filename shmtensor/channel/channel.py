@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.util import register_after_fork
 from queue import Empty
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from .. import _native
+from .._native import Ring
 from ..errors import InvalidArgument
 from ..ipc import reductions
 from ..ipc.broadcast import Broadcast, BroadcastReader
@@ -174,17 +176,10 @@ class RemoteChannel(Channel):
             message = super().get(block, timeout)
         except BaseException as problem:
             self._ask(-1)
-            self._check_empty(problem)
+            _check_lost(self._end, problem, self._ring.size)
             raise
         self._took()
         return message
-
-    def _check_empty(self, problem: BaseException) -> None:
-        """Raise ConnectionLost in place of Empty if nothing can arrive any more."""
-        if (
-            isinstance(problem, Empty) and self._end.is_lost and self._ring.size() == 0
-        ):  # all arrived before it was lost
-            self._end.require()
 
     def _ask(self, messages: int) -> None:
         """Request `messages` more messages for this end."""
@@ -212,7 +207,7 @@ class RemoteChannel(Channel):
             messages = super().get_many(max_items, block, timeout)
         except BaseException as problem:
             self._ask(len(getattr(problem, "messages", ())) - 1)
-            self._check_empty(problem)
+            _check_lost(self._end, problem, self._ring.size)
             raise
         self._ask(len(messages) - 1)
         self._took()
@@ -292,7 +287,7 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
         self._end.require()
         self._end.outbox.put(obj, block, timeout)
 
-    def reader(self, from_oldest: bool = False) -> BroadcastReader[Any]:
+    def reader(self, from_oldest: bool = False) -> ChannelReader:
         """Create a reader for this process, as Broadcast.reader. It receives messages put from now on, on any machine.
 
         If it is the first reader of its machine, blocks until the listening end has registered it. `from_oldest` starts
@@ -303,18 +298,61 @@ class BroadcastChannel(_Linked, Broadcast[Any]):
             ConnectionLost: it is gone.
             Exception: as Broadcast.reader.
         """
-        self._check_open()
-        reader: BroadcastReader[Any] = super().reader(from_oldest)
-        reader._end = self._end  # type: ignore[attr-defined]  # keeps the end while it reads
+        reader = cast("ChannelReader", super().reader(from_oldest))
         if self._remote:
             self._end.want()
             self._end.await_subscription()
         return reader
 
+    def _reader_of(self, native: _native.BroadcastReader) -> ChannelReader:
+        return ChannelReader(self._opened_end(), self._ring, native, self._name)
+
     def close(self) -> None:
         """Close the broadcast for this process; its readers stay open. Does not block."""
         super().close()
         self._close_end()
+
+
+class ChannelReader(BroadcastReader[Any]):
+    """A reader of a broadcast between machines.
+
+    In addition to the exceptions of a BroadcastReader, its calls raise ConnectionLost once the other end is gone and
+    all messages that had arrived were read.
+    """
+
+    def __init__(self, end: End, ring: Ring, native: _native.BroadcastReader, name: str | None) -> None:
+        super().__init__(end.manager, ring, native, name)
+        self._end = end  # the end stays open while this reads
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Return the next message, as BroadcastReader.get."""
+        try:
+            return super().get(block, timeout)
+        except Empty as problem:
+            _check_lost(self._end, problem, self.qsize)
+            raise
+
+    def latest(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Return the newest message, as BroadcastReader.latest."""
+        try:
+            return super().latest(block, timeout)
+        except Empty as problem:
+            _check_lost(self._end, problem, self.qsize)
+            raise
+
+    async def aget(self) -> Any:
+        """Return the next message without blocking the event loop, as BroadcastReader.aget."""
+        async with _Looking(self._loops):
+            return await super().aget()
+
+
+def _check_lost(end: End, problem: BaseException, left: Callable[[], int]) -> None:
+    """Raise ConnectionLost in place of Empty if nothing can arrive any more.
+
+    Everything that arrived was put into the ring before the end was marked as lost, so `left` is called last.
+    """
+    if isinstance(problem, Empty) and end.is_lost and left() == 0:
+        end.require()
 
 
 class _Looking:

@@ -320,14 +320,15 @@ class DataLoader(Generic[T_co]):
         self._check_sizes(progress, length)
 
     def _check_order(self, progress: Progress, skipped: str) -> None:
-        """Warn if batches were handed out in an order that cannot be restored. Called for a method of the program."""
+        """Warn if batches were handed out in an order that cannot be restored. A public method calls it directly."""
         if not progress.handed_out or self.is_iterable or not self._has_theirs:
             return
         sampler: Any = self.batch_sampler if self.batch_sampler is not None else self.sampler
         below = getattr(sampler, "sampler", sampler)
         if progress.sampler is None and not isinstance(below, Sequence | SequentialSampler | np.ndarray):
             name = type(below).__name__
-            has_ours = isinstance(getattr(samplers, name, None), type)
+            ours = getattr(samplers, name, None)
+            has_ours = isinstance(ours, type) and issubclass(ours, samplers.Sampler) and ours is not samplers.Sampler
             advice = f"use shmtensor.data.{name}" if has_ours else "define both"
             warnings.warn(
                 f"{type_name(below)} has no state_dict() and load_state_dict(): batches that were handed out {skipped} "

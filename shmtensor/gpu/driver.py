@@ -182,13 +182,10 @@ _SIZE, _U64, _PTR = ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
 
 
 class LibCuda:  # its methods are described in Driver
-    """The driver of the machine. Raises DriverError if there is none that can be used."""
+    """The driver of the machine. Raises DriverError: it cannot be used."""
 
-    def __init__(self) -> None:
-        try:
-            self._library = ctypes.CDLL("libcuda.so.1")
-        except OSError as problem:
-            raise DriverError("cuInit", NO_DEVICE, f"no CUDA driver: {problem}; install NVIDIA's driver") from None
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
         self._contexts: dict[int, int] = {}
         self._call("cuInit", 0)
         self.stream_functions: tuple[int, ...] = tuple(
@@ -364,13 +361,25 @@ def status() -> str:
         return _FORKED
     if _reason is None:
         try:
-            found = LibCuda()
-            has_device = found.device_count() > 0
-            _reason = _missing_package() if has_device else "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES?)"
-            _driver = None if _reason else found
+            library = _library()
+            _reason = _missing_package()
+            if not _reason:  # only then: once it is initialised, forked children cannot use it
+                found = LibCuda(library)
+                if found.device_count() > 0:
+                    _driver = found
+                else:
+                    _reason = "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES?)"
         except DriverError as problem:
             _reason = str(problem)
     return _reason
+
+
+def _library() -> ctypes.CDLL:
+    """Load the driver, without initialising it. Raises DriverError: there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as problem:
+        raise DriverError("cuInit", NO_DEVICE, f"no CUDA driver: {problem}; install NVIDIA's driver") from None
 
 
 def _missing_package() -> str:

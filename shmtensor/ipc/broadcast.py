@@ -196,9 +196,13 @@ class Broadcast(RingObject, Generic[Message]):
         """
         self._check_open()
         try:
-            return BroadcastReader(self._manager, self._ring, self._broadcast_ring.reader(from_oldest), self._name)
+            native = self._broadcast_ring.reader(from_oldest)
         except (Refused, BlockGone, LockBusy) as problem:
             self._manager._translate(problem)
+        return self._reader_of(native)
+
+    def _reader_of(self, native: _native.BroadcastReader) -> BroadcastReader[Message]:
+        return BroadcastReader(self._manager, self._ring, native, self._name)
 
     def close(self) -> None:
         """Close the broadcast for this process; its readers stay open. Does not block."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from .._tensor.creation import empty
 from .._tensor.methods import Tensor
 from ..errors import DTypeError, tensor_advice, type_name
+
+_T = TypeVar("_T", bound=Tensor)
 
 
 def _over(kind: type[Tensor], data: Any) -> Any:
@@ -17,6 +19,13 @@ def _over(kind: type[Tensor], data: Any) -> Any:
         raise DTypeError(f"a {kind.__name__} of a {type_name(data)}; {tensor_advice(data)}")
     made = object.__new__(kind)
     made.data = data
+    return made
+
+
+def _copied(tensor: _T) -> _T:
+    """A tensor of the same class over the same memory, with the same attributes."""
+    made: _T = _over(type(tensor), tensor.detach())
+    made.__dict__.update(tensor.__dict__)
     return made
 
 
@@ -51,8 +60,8 @@ class Parameter(Tensor):
 
     def __copy__(self) -> Self:
         """A parameter over the same memory, as in torch."""
-        made = type(self)(self.detach(), self.requires_grad)
-        made.__dict__.update(self.__dict__)
+        made = _copied(self)
+        made.requires_grad = self.requires_grad
         return made
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -79,6 +88,10 @@ class Buffer(Tensor):
         made: Self = _over(cls, data)
         made.persistent = persistent
         return made
+
+    def __copy__(self) -> Self:
+        """A buffer over the same memory, as in torch."""
+        return _copied(self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _rebuild_buffer, (type(self), self.detach()), self.__dict__

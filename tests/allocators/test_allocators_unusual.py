@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusing import limited
 
 from shmtensor.allocators import MapAllocator, MapFlags, PoolAllocator, RefcountedMapAllocator
 from shmtensor.errors import InvalidArgument, MappingError, OutOfMemory
@@ -86,13 +87,11 @@ def test_memory_that_is_sealed() -> None:
 
 
 def test_without_descriptors_there_is_no_anonymous_memory() -> None:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     allocator = MapAllocator(None, MapFlags.SHAREDMEM | MapFlags.UNLINK)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-    try:
-        with pytest.raises(MappingError, match="making anonymous memory: Too many open files") as caught:
-            allocator.malloc(100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with (
+        limited(resource.RLIMIT_NOFILE, 3),
+        pytest.raises(MappingError, match="making anonymous memory: Too many open files") as caught,
+    ):
+        allocator.malloc(100)
     assert caught.value.errno == errno.EMFILE
     assert len(memoryview(allocator.malloc(100))) == 100

@@ -3,7 +3,7 @@
 import pytest
 
 import shmtensor as st
-from shmtensor.errors import GradientError
+from shmtensor.errors import GradientError, InvalidArgument
 
 
 def test_a_list_of_tensors_may_be_changed_afterwards():
@@ -43,3 +43,24 @@ def test_lists_in_an_index_may_be_changed_afterwards():
     rows[:] = [1, 1]
     chosen.sum().backward()
     assert x.grad.tolist() == [[0, 1, 0], [0, 1, 0]]
+
+
+def test_a_tensor_deep_in_a_list_that_is_changed_in_place_is_noticed():
+    x, indices = st.arange(6.0, requires_grad=True), [[st.tensor(0), st.tensor(1)]]
+    y = x.take(indices)
+    indices[0][0][...] = 4
+    with pytest.raises(GradientError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_a_list_that_contains_itself_is_refused():
+    x: st.Tensor = st.arange(6.0, requires_grad=True)
+    around: list[object] = [0, 1]
+    around.append(around)
+    with pytest.raises(InvalidArgument, match="nested more than 64 levels deep"):
+        x.take(around)
+    deep: tuple[object, ...] = ()
+    for _ in range(100_000):
+        deep = (deep,)
+    with pytest.raises(RecursionError):  # of its repr, for the message
+        x.take(deep)

@@ -465,8 +465,8 @@ def test_an_end_without_memory_receives_the_rest_once_there_is_some(nbytes):
     with elsewhere("listen", {"timeout": BOUND}, prefix=limited) as there:
         with closing(channel.connect(there.hear(), timeout=BOUND)) as queue:
             queue.put_many([np.full(nbytes, number % 251, np.uint8) for number in range(messages)])
-            until(lambda: there.ask("problem"), "the memory is full")
-            assert re.search(r"memory|limit|quota", there.ask("problem"))
+            problem = until(lambda: there.ask("problem"), "the memory is full")
+            assert re.search(r"memory|limit|quota", problem)
             for first in range(0, messages, 5000):
                 count = min(5000, messages - first)
                 got = there.ask(count)

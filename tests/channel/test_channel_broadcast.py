@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -100,3 +103,51 @@ def test_a_machine_that_leaves_is_not_waited_for():
         until(lambda: topic.stats().connected == 0, "it has left")
         for number in range(20):
             topic.put(number, timeout=BOUND)
+
+
+def test_readers_raise_once_the_listening_end_is_gone_and_all_was_read():
+    with elsewhere("listen", {"broadcast": True, "maxsize": 50}) as there:
+        topic = channel.connect(there.hear(), broadcast=True)
+        reader = topic.reader()
+        topic.put("from here")
+        assert reader.get(timeout=BOUND) == "from here"
+    with closing(topic), reader:
+        for ask in (
+            lambda: reader.get(timeout=BOUND),
+            lambda: reader.get(block=False),
+            lambda: reader.latest(timeout=BOUND),
+            lambda: asyncio.run(asyncio.wait_for(reader.aget(), BOUND)),
+            lambda: next(reader),
+        ):
+            with pytest.raises(channel.ConnectionLost, match="closed"):
+                ask()
+
+
+@pytest.mark.exhaustive
+def test_readers_that_wait_are_told_that_the_listening_end_is_gone():
+    async def wait(reader, is_waiting):
+        got = asyncio.ensure_future(reader.aget())
+        await asyncio.sleep(0)
+        is_waiting.set()
+        return await asyncio.wait_for(got, BOUND)
+
+    with ThreadPoolExecutor(2) as threads:
+        with elsewhere("listen", {"broadcast": True, "maxsize": 50}) as there:
+            topic = channel.connect(there.hear(), broadcast=True)
+            readers, is_waiting = (topic.reader(), topic.reader()), threading.Event()
+            waits = threads.submit(readers[0].get), threads.submit(asyncio.run, wait(readers[1], is_waiting))
+            assert is_waiting.wait(BOUND)
+        for waiting in waits:
+            with pytest.raises(channel.ConnectionLost, match="closed"):
+                waiting.result(BOUND)
+        for each in (*readers, topic):
+            each.close()
+
+
+@pytest.mark.exhaustive
+def test_a_reader_that_waits_starts_another_link_process():
+    with closing(channel.listen(LOCAL, broadcast=True, maxsize=50, timeout=20)) as topic:
+        with elsewhere("read_without_link", topic.address) as there:
+            there.hear()
+            topic.put("still here")
+            assert there.hear() == "still here"

@@ -167,6 +167,7 @@ def test_a_listener_that_says_hello_is_not_one():
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
         address = Address(*listener.getsockname())
         connecting = threads.submit(handshake.connect, address, None, True, {})
+        listener.settimeout(30)
         connection, _ = listener.accept()
         with connection:
             connection.sendall(wire.PREFIX + wire.text(wire.HELLO, {}))

@@ -411,3 +411,13 @@ def test_a_state_that_cannot_restore_the_order_is_warned_of_when_it_is_made():
     with pytest.warns(UserWarning, match="use shmtensor.data.WeightedRandomSampler") as caught:
         loader.state_dict()
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("name", ["Sampler", "Generator"])
+def test_a_sampler_is_not_advised_to_be_another_class_of_its_name(name: str):
+    sampler = type(name, (), {"__iter__": lambda _: iter(range(20))})()
+    loader = DataLoader(Rows(20, ()), 4, sampler=sampler)
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.warns(UserWarning, match="; define both"):
+        loader.state_dict()

@@ -232,9 +232,11 @@ def test_a_client_that_leaves_its_group_ends_what_it_has_for_gpus(host, other):
     assert any(thread.name == "shmtensor-gpu-succession" for thread in set(threading.enumerate()) - threads)
     host.hold(5)
     _, point = lines.mark(0, 5)
-    threading.Timer(0.1, host.release, (5,)).start()
     assert not lines.is_over(timeline, point)
+    timer = threading.Timer(0.1, host.release, (5,))
+    timer.start()
     other.close()
+    timer.join()
     assert set(host._registered) == registered
     assert not [thread for thread in set(threading.enumerate()) - threads if "succession" in thread.name]
     assert lines.facts(timeline).completed == point

@@ -53,20 +53,17 @@ class Made:
     def make(self, nbytes: int, named: bool = False, number: int = 5) -> memory_module.Made:
         return self.memory.make(number, (self.slot, 1), os.getpid(), nbytes, True, named)
 
-    def close(self) -> None:
-        for segment in list(self.state.segments.values()):
-            self.memory.release(segment)
-        self.journal.close()
-
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Made]:
     made = Made(tmp_path / "x.journal")
     before = open_descriptors()
-    yield made
-    made.state.segments.clear()
-    assert open_descriptors() == before
-    made.close()
+    try:
+        yield made
+        made.state.segments.clear()
+        assert open_descriptors() == before
+    finally:
+        made.journal.close()
 
 
 def names() -> set[str]:

@@ -346,6 +346,7 @@ def test_a_manager_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen()
+        listener.settimeout(BOUND)
         peer: list[socket.socket] = []
 
         def serve() -> None:

@@ -740,3 +740,22 @@ def test_a_shallow_copy_of_a_parameter_is_one_over_the_same_memory():
     assert type(copied) is nn.Parameter and not copied.requires_grad and vars(copied) == {"note": "kept"}
     parameter[0] = 7
     assert copied[0] == 7
+
+
+def test_a_shallow_copy_of_a_subclass_does_not_need_its_constructor():
+    class Scaled(nn.Parameter):
+        def __new__(cls, data, scale):
+            made = super().__new__(cls, data)
+            made.scale = scale
+            return made
+
+    copied = copy.copy(Scaled(st.ones(3), 0.5))
+    assert type(copied) is Scaled and copied.scale == 0.5 and copied.requires_grad
+
+
+def test_a_shallow_copy_of_a_buffer_is_one_over_the_same_memory():
+    buffer = nn.Buffer(st.ones(3), persistent=False)
+    copied = copy.copy(buffer)
+    assert type(copied) is nn.Buffer and not copied.persistent
+    buffer[0] = 7
+    assert copied[0] == 7

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -197,6 +198,21 @@ def read_alone(address: str) -> None:
     say(reader.get(timeout=BOUND))
 
 
+def read_without_link(address: str) -> None:
+    """Read while nothing but this process can start a link process: the link process and its guard are killed."""
+    from shmtensor import channel
+
+    topic = channel.connect(address, broadcast=True)
+    reader = topic.reader()
+    link = topic._end.state.link_pid
+    guard = int(Path(f"/proc/{link}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(link, signal.SIGSTOP)  # so that it does not start another guard
+    os.kill(guard, signal.SIGKILL)
+    os.kill(link, signal.SIGKILL)
+    say("reading")
+    say(reader.get(timeout=BOUND))
+
+
 def broadcast(address: str, messages: int) -> None:
     """Put numbers into a broadcast."""
     from shmtensor import channel
@@ -232,7 +248,8 @@ def hold_group() -> None:
 
 
 PROGRAMS = {
-    function.__name__: function for function in (command, produce, read, read_alone, broadcast, listen, hold_group)
+    function.__name__: function
+    for function in (command, produce, read, read_alone, read_without_link, broadcast, listen, hold_group)
 }
 
 if __name__ == "__main__":
