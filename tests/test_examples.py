@@ -340,10 +340,12 @@ def test_photographs_are_loaded_by_torch_too(place: Place, tmp_path: Path) -> No
 def await_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     """Read lines of standard error until one of them matches."""
     assert process.stderr is not None
+    lines = []
     for line in process.stderr:
         if found := re.search(pattern, line):
             return found
-    raise AssertionError(f"no line {pattern!r}; the example ended with {process.wait(BOUND)}")
+        lines.append(line)
+    raise AssertionError(f"no line {pattern!r}; the example ended with {process.wait(BOUND)}: {''.join(lines)}")
 
 
 def check_pipeline(output: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -62,13 +63,18 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 @contextmanager
 def on_this_machine(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
     """All programs share memory."""
-    yield [Host("127.0.0.1", free_ports(channels)) for _ in names]
+    first = free_ports(channels * len(names))
+    yield [Host("127.0.0.1", first + channels * number) for number in range(len(names))]
 
 
 @contextmanager
 def in_groups(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
     """Each program has a group of its own, so that messages go through TCP on the loopback."""
-    yield [Host("127.0.0.1", free_ports(channels), env={"SHMTENSOR_GROUP": f"{n}x{os.getpid()}"}) for n in names]
+    first = free_ports(channels * len(names))
+    yield [
+        Host("127.0.0.1", first + channels * number, env={"SHMTENSOR_GROUP": f"{name}x{os.getpid()}"})
+        for number, name in enumerate(names)
+    ]
 
 
 @contextmanager
@@ -107,14 +113,16 @@ def in_namespaces(names: Sequence[str], channels: int) -> Iterator[list[Host]]:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` consecutive ports that are unused at present."""
+    """The first of `count` consecutive ports that are unused at present.
+
+    They are below those that the kernel gives to connections, which could take one before it is listened at.
+    """
+    lowest_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        with ExitStack() as stack, suppress(OSError, OverflowError):
-            first = 0
-            for number in range(count):
-                taken = stack.enter_context(socket.socket())
-                taken.bind(("127.0.0.1", first + number if number else 0))
-                first = first or taken.getsockname()[1]
+        first = random.randrange(1024, max(lowest_given, 8192) - count)
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             return first
 
 
