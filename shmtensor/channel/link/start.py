@@ -47,6 +47,7 @@ def work(address: str, name: str, guard_pid: int, line: int) -> int:
     except (OSError, ShmTensorError) as problem:
         reason = (isinstance(problem, OSError) and problem.strerror) or str(problem)
         end.state.lose(reason)
+        end.alive.release()  # so that no caller who tries again at once takes this process for a working one
         _tell(line, launch.READY)
         return 0
     end.state.link_pid = os.getpid()
