@@ -335,10 +335,11 @@ def test_a_wire_of_another_version_is_named():
 class BrokenListener:
     """What an end connects to that says what it is told to, in one connection after the other."""
 
-    def __init__(self, *saying, general=None, session=None):
+    def __init__(self, *saying, general=None, session=None, again=None):
         self.hellos = []
         self._general = general or {}  # changes of each WELCOME
         self._session = session or {}  # and of those in which a session begins
+        self._again = again or {}  # and of those in which it continues
         self._saying = list(saying)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -372,7 +373,8 @@ class BrokenListener:
             return general
         if "refusal" in self._session:
             raise handshake.Refused(self._session["refusal"])
-        return {**general, "timeout": 20.0, "number": 1, "received": 0, **self._session}
+        continued = self._again if self.hellos else {}
+        return {**general, "timeout": 20.0, "number": 1, "received": 0, **self._session, **continued}
 
     def close(self):
         for one in (self._listener, *self._open):
@@ -414,6 +416,15 @@ def test_a_session_that_begins_with_nonsense_is_lost(changes, text):
     with closing(BrokenListener(session=changes)) as listener:
         with pytest.raises(channel.ConnectionLost, match=text):  # of the link process, which may be quick or not
             with closing(channel.connect(listener.url, timeout=20)) as queue:
+                queue.get(timeout=BOUND)
+
+
+@pytest.mark.exhaustive
+def test_another_listening_end_at_the_address_does_not_get_a_session():
+    with closing(BrokenListener(data(1, 5) + BROKEN["a gap"], again={"check": "cd" * 32})) as listener:
+        with closing(channel.connect(listener.url, timeout=20)) as queue:
+            assert queue.get(timeout=BOUND) == 5
+            with pytest.raises(channel.ConnectionLost, match="another channel listens there"):
                 queue.get(timeout=BOUND)
 
 
