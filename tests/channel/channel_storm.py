@@ -166,11 +166,11 @@ class Host:
         if kind == "link":
             return link
         try:
-            fields = Path(f"/proc/{link}/stat").read_text().rpartition(")")[2].split()
+            parent = int(Path(f"/proc/{link}/stat").read_text().rpartition(")")[2].split()[1])
+            words = Path(f"/proc/{parent}/cmdline").read_bytes()
         except OSError:
             return 0
-        parent = int(fields[1])
-        return parent if b"link.background" in Path(f"/proc/{parent}/cmdline").read_bytes() else 0
+        return parent if b"link.background" in words else 0
 
 
 def host(options: argparse.Namespace) -> None:

@@ -87,10 +87,10 @@ class Job:
         """Those that the tests started, however they were started: by the directory in their environment."""
         mark = f"{RUNTIME}={self.directory}\0".encode()
         found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # ended, or another user's
-                if mark in path.read_bytes():
-                    found.append(int(path.parent.name))
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):  # ended, another user's, or no process
+                if mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
         return found
 
     def run(self) -> Job:

@@ -48,11 +48,10 @@ class Cores:
 def children(pid: int) -> list[int]:
     """Pids of the children of a process, of all its threads."""
     found: list[int] = []
-    for task in Path("/proc", str(pid), "task").glob("*/children"):
-        try:
-            found += map(int, task.read_text().split())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (task / "children").read_text().split())
     return found
 
 

@@ -95,11 +95,11 @@ def link_pids() -> set[int]:
     """Link processes and guards that run for this session's directory."""
     own = os.environ["SHMTENSOR_RUNTIME_DIR"].encode()
     found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            line = path.read_bytes()
+    for entry in Path("/proc").iterdir():  # not glob("*/cmdline"), which asks a process that may have ended
+        with suppress(OSError, ValueError):
+            line = (entry / "cmdline").read_bytes()
             if b"channel.link" in line and own in line:
-                found.add(int(path.parent.name))
+                found.add(int(entry.name))
     return found
 
 
