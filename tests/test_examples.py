@@ -112,12 +112,11 @@ def test_hogwild_learns(place: Place, tmp_path: Path, method: str) -> None:
 @pytest.mark.torch
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_hogwild_with_torch_learns(place: Place, tmp_path: Path, method: str) -> None:
+def test_hogwild_with_torch_learns(place: Place, tmp_path: Path) -> None:
     need_torch()
     plot = tmp_path / "plots" / "torch.png"
     process = place.start(
-        "hogwild_torch.py", "--processes", "2", "--quick", "--start-method", method, "--plot", str(plot)
+        "hogwild_torch.py", "--processes", "2", "--quick", "--start-method", "forkserver", "--plot", str(plot)
     )
     output, errors = process.communicate(timeout=BOUND)
     assert process.returncode == 0, errors
@@ -163,10 +162,9 @@ def test_words_that_mean_similar_things_are_near(place: Place, tmp_path: Path, m
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_actors_learn_to_balance_poles(place: Place, tmp_path: Path, method: str) -> None:
+def test_actors_learn_to_balance_poles(place: Place, tmp_path: Path) -> None:
     plot = tmp_path / "plots" / "a3c.png"
-    process = place.start("a3c.py", "--processes", "2", "--quick", "--start-method", method, "--plot", str(plot))
+    process = place.start("a3c.py", "--processes", "2", "--quick", "--start-method", "forkserver", "--plot", str(plot))
     output, errors = process.communicate(timeout=BOUND)
     assert process.returncode == 0, errors
     (one, (*_, score_of_one, _)), (two, (*_, score_of_two, _)) = read_table(output)
@@ -187,10 +185,9 @@ def test_actors_that_have_not_learnt_enough(place: Place, tmp_path: Path) -> Non
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("example_libraries")
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_a_learner_learns_from_actors(place: Place, tmp_path: Path, method: str) -> None:
+def test_a_learner_learns_from_actors(place: Place, tmp_path: Path) -> None:
     plot = tmp_path / "plots" / "actor_learner.png"
-    process = place.start("actor_learner.py", "--workers", "2", "--start-method", method, "--plot", str(plot))
+    process = place.start("actor_learner.py", "--workers", "2", "--start-method", "forkserver", "--plot", str(plot))
     output, errors = process.communicate(timeout=3 * BOUND)
     assert process.returncode == 0, errors
     ((workers, (_, _, score, replaced)),) = read_table(output)

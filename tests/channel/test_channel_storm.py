@@ -16,16 +16,15 @@ PROGRAM = Path(__file__).with_name("channel_storm.py")
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(["--kills", "10", "--resets", "10"], marks=pytest.mark.exhaustive, id="short"),
         pytest.param(
             ["--kills", "10", "--resets", "10", "--namespaces"],
             marks=[pytest.mark.exhaustive, pytest.mark.skipif(bool(unavailable()), reason=unavailable())],
             id="namespaces",
         ),
-        pytest.param(["--kills", "100", "--resets", "100"], marks=pytest.mark.exhaustive, id="kills"),
-        pytest.param(["--kills", "100", "--resets", "50", "--managers"], marks=pytest.mark.exhaustive, id="managers"),
+        pytest.param(["--kills", "60", "--resets", "60"], marks=pytest.mark.exhaustive, id="kills"),
+        pytest.param(["--kills", "60", "--resets", "30", "--managers"], marks=pytest.mark.exhaustive, id="managers"),
         pytest.param(
-            ["--kills", "150", "--resets", "20", "--managers", "--namespaces"],
+            ["--kills", "80", "--resets", "20", "--managers", "--namespaces"],
             marks=[pytest.mark.exhaustive, pytest.mark.skipif(bool(unavailable()), reason=unavailable())],
             id="managers of namespaces",
         ),

@@ -88,7 +88,7 @@ def in_child() -> bool:
     return bool((a @ a)[0, 0] == 60 and queue.get(timeout=BOUND)[9].item() == 9)
 
 
-@pytest.mark.parametrize("forks", [5, pytest.param(300, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("forks", [5, pytest.param(100, marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)])])
 def test_forks_while_threads_compute_and_send(forks):
     with Busy():
         for _ in range(forks):
