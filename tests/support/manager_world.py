@@ -55,7 +55,7 @@ def is_alive(pid: int) -> bool:
 def is_one_interrupt(text: str) -> bool:
     """True if one process printed one KeyboardInterrupt, which may have come while it handled another exception."""
     nested = text.count("During handling of the above exception, another exception occurred")
-    return text.count("Traceback") == 1 + nested and text.rstrip().endswith("KeyboardInterrupt")
+    return text.count("Traceback (most recent call last)") == 1 + nested and text.rstrip().endswith("KeyboardInterrupt")
 
 
 def shm_names() -> set[str]:
