@@ -25,6 +25,8 @@ WINDOW: Final = "64M"
 MAX_MESSAGE: Final = 2**36
 TIMEOUT: Final = 5.0
 PREFETCH: Final = 1
+_TEMPORARY: Final = (ConnectionError, TimeoutError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""Failures to connect that may be temporary. The last: what Python 3.11.2 reports when a TLS handshake breaks off."""
 _PAUSE_SECONDS: Final = 0.05
 _ATTEMPTS: Final = 3
 """Minimum number of attempts of `connect`, if the listening end does not answer."""
@@ -303,9 +305,8 @@ def _probe(where: Address, config: dict[str, Any]) -> dict[str, Any]:
         except handshake.Refused as refusal:
             raise ConnectionLost(str(refusal)) from None
         except (OSError, ProtocolError) as problem:
-            # These may be temporary: the listening end is starting, or was killed and the network still shows it as
-            # alive.
-            if monotonic() > deadline or not isinstance(problem, ConnectionError | TimeoutError | ssl.SSLEOFError):
+            # The listening end may be starting, or was killed and the network still shows it as alive.
+            if monotonic() > deadline or not isinstance(problem, _TEMPORARY):
                 raise ConnectionLost(f"cannot connect to {where}: {problem}{_advice(problem, config)}") from None
             sleep(_PAUSE_SECONDS)
             continue
