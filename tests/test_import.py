@@ -18,7 +18,7 @@ ROOT = Path(shmtensor.__file__).parent
 # Layers from the bottom: folders, and the modules beside them. What lies in one imports from its own layer and from
 # lower ones. The native module is below them all.
 LAYERS = [
-    {"errors", "fixed", "hooks", "_loading", "_missing"},
+    {"errors", "fixed", "hooks", "posix_shm", "_loading", "_missing"},
     {"manager"},
     {"dtypes", "devices", "layouts", "allocators", "gpu"},
     {"storage"},
@@ -141,10 +141,6 @@ def test_import_of_the_package_loads_nothing_else():
     loaded = loaded_after("import shmtensor")
     assert "numpy" not in loaded
     assert {name for name in loaded if name.startswith("shmtensor.")} == {"shmtensor._loading"}
-
-
-def test_posix_ipc_is_imported_where_it_is_used():
-    assert "posix_ipc" not in loaded_after("import shmtensor.multiprocessing as mp\nmp.Queue().put(mp.Lock())")
 
 
 def test_a_child_forked_while_a_thread_loads_the_namespace_can_use_it():

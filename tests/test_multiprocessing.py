@@ -486,6 +486,7 @@ import os, time
 import shmtensor, shmtensor.multiprocessing as mp
 def work(out):
     out.put(shmtensor.ones(4))
+mp.set_start_method("fork")
 out = mp.SimpleQueue()
 child = mp.Process(target=work, args=(out,))
 child.start()
@@ -503,6 +504,7 @@ def test_a_program_without_tensors_needs_no_manager() -> None:
 import shmtensor.multiprocessing as mp
 def work(out):
     out.send("worked")
+mp.set_start_method("fork")
 reader, writer = mp.Pipe(duplex=False)
 child = mp.Process(target=work, args=(writer,))
 child.start()

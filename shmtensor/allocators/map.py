@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from .._native import Descriptor, map_over, memory_available
 from ..errors import InvalidArgument, MappingError, OutOfMemory
 from ..hooks import relieve
+from ..posix_shm import open_shm, unlink_shm
 from .protocol import AllocatorStats, Meter, Region, mapped_meter, require_size
 
 _NORESERVE: Final = 0x4000  # MAP_NORESERVE of sys/mman.h
@@ -321,16 +322,7 @@ class MapAllocator:
 def open_name(name: str, flags: MapFlags, create: int = 0) -> int:
     """Open a file or shared-memory object. Returns the descriptor. Raises OSError, ValueError."""
     if flags & MapFlags.SHAREDMEM:
-        import posix_ipc
-
-        try:
-            # posix_ipc's flag values are those of os; a size of 0 leaves the object's size alone.
-            return int(posix_ipc.SharedMemory(name, create, 0o600, 0).fd)
-        except posix_ipc.ExistentialError as error:
-            code = errno.EEXIST if create else errno.ENOENT
-            raise OSError(code, os.strerror(code)) from error
-        except posix_ipc.PermissionsError as error:
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES)) from error
+        return open_shm(name, create)
     writable = flags & MapFlags.SHARED and not flags & MapFlags.READONLY
     # O_NONBLOCK: opening a pipe, which is refused later, would wait for its other end.
     return os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | create, 0o600)
@@ -359,19 +351,15 @@ def _require_memory(nbytes: int, label: str) -> None:
 
 
 def _failed(error: OSError, doing: str) -> MappingError:
-    why = os.strerror(error.errno) if error.errno else error  # posix_ipc gives no number for some
-    return MappingError(error.errno, f"{doing}: {why}; check the name, its rights and the flags")
+    return MappingError(error.errno, f"{doing}: {error.strerror}; check the name, its rights and the flags")
 
 
 def unlink_name(name: str, sharedmem: bool) -> None:
     """Remove a name; one that is gone already is fine. Does not block."""
-    if sharedmem:
-        import posix_ipc
-
-        with contextlib.suppress(posix_ipc.ExistentialError):
-            posix_ipc.unlink_shared_memory(name)
-    else:
-        with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):
+        if sharedmem:
+            unlink_shm(name)
+        else:
             os.unlink(name)  # noqa: PTH108
 
 

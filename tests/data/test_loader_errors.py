@@ -168,7 +168,7 @@ def test_a_sample_that_cannot_be_sent_is_named_with_its_worker(make, size):
     dataset = make(vector, lambda _: threading.Lock())
     with pytest.raises(TypeError, match="cannot pickle") as caught:
         whole(DataLoader(dataset, size, num_workers=2, multiprocessing_context="fork"))
-    assert re.match(r"\nworker [01], for the sample of index 37, raised", caught.value.__notes__[0])
+    assert re.match(r"\nworker [01], for the sample of index 37, raised", caught.value.__notes__[-1])
 
 
 class OddChunks(Odd):
@@ -191,7 +191,7 @@ def test_samples_of_a_stream_that_ended_are_not_named():
     loader = DataLoader(dataset, 37, num_workers=1, multiprocessing_context="fork")
     with pytest.raises(TypeError, match="cannot pickle") as caught:
         whole(loader)
-    assert "the sample of index 37, raised" in caught.value.__notes__[0]
+    assert "the sample of index 37, raised" in caught.value.__notes__[-1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -201,7 +201,7 @@ def test_the_batch_that_a_collate_fn_fails_at_is_named(workers, collate_fn):
     loader = DataLoader(dataset, 4, num_workers=workers, collate_fn=collate_fn, multiprocessing_context=FORK[workers])
     with pytest.raises(ValueError, match="shape") as caught:
         list(loader)
-    assert "the batch of indices 36, 37, 38, 39" in caught.value.__notes__[0]
+    assert "the batch of indices 36, 37, 38, 39" in caught.value.__notes__[-1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -93,6 +93,8 @@ def places() -> dict[Place, str]:
     waiting = [compile(SOURCE, pools.__file__, "exec")]
     while waiting:
         code = waiting.pop()
+        if code.co_name == "__annotate__":  # evaluates annotations, from Python 3.14 on
+            continue
         waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         for _start, _end, line in code.co_lines():
             if line:

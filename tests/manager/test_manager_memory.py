@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from shmtensor.manager.daemon import memory as memory_module
 from shmtensor.manager.daemon import takeover
 from shmtensor.manager.daemon.custodian import Custodian
 from shmtensor.manager.daemon.journal import Journal, Past
-from shmtensor.manager.daemon.memory import Memory, document, metadata_name, payload_name, unlink_shm
+from shmtensor.manager.daemon.memory import Memory, document, metadata_name, payload_name, remove_shm
 from shmtensor.manager.daemon.records import Refusal, Segment
 from shmtensor.manager.daemon.service import Service
 from shmtensor.manager.daemon.state import State
@@ -75,8 +74,6 @@ def names() -> set[str]:
 
 @pytest.mark.parametrize("what", ["memory", "named memory", "ring"])
 def test_no_descriptor_for_the_metadata(made: Made, what: str) -> None:
-    if what == "named memory":
-        pytest.importorskip("posix_ipc")
     with (
         limited(resource.RLIMIT_NOFILE, free_descriptor() + 1),
         pytest.raises(OSError, match=os.strerror(errno.EMFILE)),
@@ -89,7 +86,6 @@ def test_no_descriptor_for_the_metadata(made: Made, what: str) -> None:
 
 
 def test_a_limit_of_the_size_of_files(made: Made) -> None:
-    pytest.importorskip("posix_ipc")
     with limited(resource.RLIMIT_FSIZE, _native.PAGE), pytest.raises(OSError, match="File too large"):
         made.make(2 * _native.PAGE, named=True)
     assert not names()
@@ -98,7 +94,6 @@ def test_a_limit_of_the_size_of_files(made: Made) -> None:
 
 
 def test_a_name_that_another_program_has(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("posix_ipc")
     first = made.make(_native.PAGE, named=True)
     number = int(first.name.split(b"_")[2])
     numbers = [(number << 1).to_bytes(8, "little"), (2468).to_bytes(8, "little")]
@@ -109,16 +104,9 @@ def test_a_name_that_another_program_has(made: Made, monkeypatch: pytest.MonkeyP
     for each in (first, second):
         each.metadata.close()
         os.close(each.payload)
-        unlink_shm(each.name)
-        unlink_shm(each.name)  # twice is harmless
+        remove_shm(each.name)
+        remove_shm(each.name)  # twice is harmless
     assert not names()
-
-
-def test_named_memory_without_posix_ipc(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "posix_ipc", None)
-    with pytest.raises(Refusal, match="needs posix_ipc, which the manager cannot import") as caught:
-        made.make(_native.PAGE, named=True)
-    assert caught.value.code == protocol.UNSUPPORTED
 
 
 def test_pages_that_cannot_be_given_back(made: Made, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,11 @@ import os
 import sys
 
 from shmtensor import _native
-from shmtensor.manager import protocol
 from shmtensor.manager.daemon import notify
 from shmtensor.manager.daemon.journal import Journal
-from shmtensor.manager.daemon.records import Refusal, Segment
+from shmtensor.manager.daemon.records import Segment
 from shmtensor.manager.daemon.rings import Ring
+from shmtensor.posix_shm import open_shm, unlink_shm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Memory:
         self._kept = kept
 
     def make(self, number: int, owner: tuple[int, int], pid: int, nbytes: int, dedicated: bool, named: bool) -> Made:
-        """Create segment `number` for the client `owner` (slot, generation), process `pid`. Raises OSError, Refusal."""
+        """Create segment `number` for the client `owner` (slot, generation), process `pid`. Raises OSError."""
         if named:
             name, payload = self._named_payload(number, pid, nbytes)
         else:
@@ -79,7 +79,7 @@ class Memory:
         except BaseException:
             os.close(payload)
             if name:
-                unlink_shm(name)
+                remove_shm(name)
             raise
 
     def make_on_device(
@@ -110,29 +110,19 @@ class Memory:
         return metadata, payload, Ring(memory)
 
     def _named_payload(self, number: int, pid: int, nbytes: int) -> tuple[bytes, int]:
-        try:
-            import posix_ipc
-        except ImportError:
-            raise Refusal(
-                protocol.UNSUPPORTED,
-                "the strategy file_system needs posix_ipc, which the manager cannot import; install it, or use the "
-                "strategy file_descriptor",
-            ) from None
         while True:
             name = b"/torch_%d_%d" % (pid, int.from_bytes(os.urandom(8), "little") >> 1)
             # Recorded before it exists, so that after a kill a successor knows every name.
             self._journal.shm(name, number)
             try:
-                memory = posix_ipc.SharedMemory(name.decode(), posix_ipc.O_CREX, 0o600)
-            except posix_ipc.ExistentialError:
+                fd = open_shm(name.decode(), os.O_CREAT | os.O_EXCL)
+            except FileExistsError:
                 continue
-            fd: int = memory.fd
             try:
                 os.ftruncate(fd, nbytes)
-                os.set_inheritable(fd, False)
             except BaseException:
                 os.close(fd)
-                unlink_shm(name)
+                remove_shm(name)
                 raise
             return name, fd
 
@@ -150,7 +140,7 @@ class Memory:
         segment.metadata.retire()  # clients unmap it when they next map a segment or trim
         self.punch(segment, 0, segment.nbytes)
         if segment.name:
-            unlink_shm(segment.name)
+            remove_shm(segment.name)
             self._journal.gone(segment.name)
         if self._kept is not None:
             notify.drop(payload_name(self._group_id, segment.id))
@@ -184,13 +174,11 @@ class Memory:
             print(f"shmtensor-manager[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
 
 
-def unlink_shm(name: bytes) -> None:
-    """Unlink a POSIX shm object if it exists."""
-    import posix_ipc
-
+def remove_shm(name: bytes) -> None:
+    """Unlink a POSIX shm object if it exists and belongs to this user."""
     try:
-        posix_ipc.unlink_shared_memory(name.decode("ascii", "replace"))
-    except (posix_ipc.ExistentialError, posix_ipc.PermissionsError, ValueError):
+        unlink_shm(os.fsdecode(name))
+    except (FileNotFoundError, PermissionError, ValueError):
         pass
 
 

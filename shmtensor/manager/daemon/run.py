@@ -167,10 +167,10 @@ def _in_the_way(address: bytes, is_served: bool = False) -> tuple[bytes, str] | 
 def _clear(address: bytes, past: Past) -> None:
     """Remove the files of a group that has ended at `address`. The caller holds its lock."""
     if past.shm:
-        from shmtensor.manager.daemon.memory import unlink_shm
+        from shmtensor.manager.daemon.memory import remove_shm
 
         for name in past.shm:
-            unlink_shm(name)
+            remove_shm(name)
     path = addresses.journal_path(address)
     for each in (path, path + b".new"):
         if journal.is_free(each) and journal.read(each).group in (None, past.group):

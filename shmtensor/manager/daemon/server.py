@@ -21,7 +21,7 @@ from shmtensor.manager.daemon import handover, notify, peers, takeover
 from shmtensor.manager.daemon.connections import DESCRIPTOR_LIMITS, Connections, send_last
 from shmtensor.manager.daemon.handshake import Handshake
 from shmtensor.manager.daemon.journal import Journal, Past
-from shmtensor.manager.daemon.memory import Memory, group_name, payload_name, unlink_shm
+from shmtensor.manager.daemon.memory import Memory, group_name, payload_name, remove_shm
 from shmtensor.manager.daemon.peers import Connection, Kind
 from shmtensor.manager.daemon.records import Refusal
 from shmtensor.manager.daemon.service import Service
@@ -365,7 +365,7 @@ class Server:
         self.state.complete()
         mine = {segment.name for segment in self.state.segments.values()}
         for name in set(self.past.shm) - mine:
-            unlink_shm(name)
+            remove_shm(name)
             self._journal.gone(name)
 
     def _adopt(self, pids: Iterable[int]) -> int:

@@ -46,15 +46,6 @@ def kernel(machine: Machine) -> list[Finding]:
     return [Finding("kernel", "ok", f"Linux {release}")]
 
 
-def named_memory(_machine: Machine) -> list[Finding]:
-    """Check posix_ipc, which the strategy `file_system` needs."""
-    found = _version("posix_ipc")
-    if found:
-        return [Finding("posix_ipc", "ok", found)]
-    advice = "the strategy file_system and named memory need it: pip install posix_ipc"
-    return [Finding("posix_ipc", "note", "not installed", advice)]
-
-
 def managers(machine: Machine) -> list[Finding]:
     """Compare the managers that run with this version."""
     return [_compared(one) for one in machine.managers] or [_compared(Running(machine.directory))]
@@ -84,4 +75,4 @@ def _compared(one: Running) -> Finding:
     return Finding(name, "ok", found)
 
 
-CHECKS = (installed, kernel, named_memory, managers)
+CHECKS = (installed, kernel, managers)
