@@ -168,6 +168,26 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("module", ["methods", "core"])
+def test_ctrl_c_while_native_code_imports_a_module_is_raised_as_such(module):
+    code = f"""
+import sys, numpy as np
+from shmtensor._native import tensor
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "shmtensor._tensor.{module}":
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+try:
+    tensor(np.ones(3), None, 0)
+except KeyboardInterrupt:
+    print(tensor(np.ones(3), None, 0).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == "[1.0, 1.0, 1.0]\n"
+
+
 @pytest.mark.exhaustive
 def test_importing_a_module_looks_nothing_up():
     """It would wait for the lock of such imports, while who has that may wait for the module."""

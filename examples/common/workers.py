@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,6 +107,10 @@ def end(workers: dict[int, mp.ProcessContext]) -> None:
             for process in worker.processes:
                 process.kill()
                 process.join()
+
+
+# Except under fork, the default is a named semaphore, which a killed program leaves behind.
+tqdm.set_lock(threading.RLock())
 
 
 def tell(line: str) -> None:

@@ -171,8 +171,9 @@ PyObject* form_of(PyObject* object) {
     constexpr std::size_t kRecent = 64;
     static PyObject* recent[kRecent];  // guarded by the GIL
     if (is_device_array(object)) {
-        const Ref shape(PyObject_GetAttrString(object, "shape")), dtype = device_dtype(object);
-        return shape && dtype ? PyTuple_Pack(3, shape.get(), dtype.get(), device_type) : nullptr;
+        const Ref shape(PyObject_GetAttrString(object, "shape"));
+        const Ref dtype = shape ? device_dtype(object) : Ref();
+        return dtype ? PyTuple_Pack(3, shape.get(), dtype.get(), device_type) : nullptr;
     }
     PyArrayObject* array = as_array(object);
     if (!array) return nullptr;

@@ -26,9 +26,10 @@ bool slot_offset(PyObject* type, const char* name, Py_ssize_t* offset) {
 }
 
 bool learn_tensors(PyObject* module) {
-    const Ref type(PyObject_GetAttrString(module, "Tensor")), storage(PyObject_GetAttrString(module, "Storage"));
+    const Ref type(PyObject_GetAttrString(module, "Tensor"));
+    const Ref storage(type ? PyObject_GetAttrString(module, "Storage") : nullptr);
     TensorLayout l{};
-    if (!type || !storage || !slot_offset(storage.get(), "_epoch", &l.storage_epoch) ||
+    if (!storage || !slot_offset(storage.get(), "_epoch", &l.storage_epoch) ||
         !slot_offset(storage.get(), "_counter", &l.storage_counter))
         return false;
     l.live = PyUnicode_InternFromString("_live");
@@ -280,8 +281,10 @@ PyMethodDef functions[] = {
 
 bool need_tensors() {
     if (tensors.tensor) return true;
-    const Ref methods(load_module("_tensor.methods")), module(load_module("_tensor.core"));
-    return methods && module && learn_tensors(module.get());
+    const Ref methods(load_module("_tensor.methods"));
+    if (!methods) return false;
+    const Ref module(load_module("_tensor.core"));
+    return module && learn_tensors(module.get());
 }
 
 PyTypeObject* find_tensors() {

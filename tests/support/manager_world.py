@@ -55,7 +55,10 @@ def is_alive(pid: int) -> bool:
 def is_one_interrupt(text: str) -> bool:
     """True if one process printed one KeyboardInterrupt, which may have come while it handled another exception."""
     nested = text.count("During handling of the above exception, another exception occurred")
-    return text.count("Traceback (most recent call last)") == 1 + nested and text.rstrip().endswith("KeyboardInterrupt")
+    lines = text.splitlines()
+    while lines and lines[-1].startswith("when serializing "):  # notes of pickle, since Python 3.14
+        lines.pop()
+    return text.count("Traceback (most recent call last)") == 1 + nested and lines[-1:] == ["KeyboardInterrupt"]
 
 
 def shm_names() -> set[str]:
