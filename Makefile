@@ -106,7 +106,7 @@ aarch64: KILLS = 50
 aarch64: export QEMU_LD_PREFIX = $(AARCH64_LIBRARIES)
 aarch64: export QEMU_PLUGIN = file=$(abspath build/aarch64/qemu_plugin.so)
 aarch64: export SHMTENSOR_EMULATOR = $(QEMU_AARCH64)
-aarch64: check-aarch64 build/aarch64/.built  ## the same for aarch64 under qemu-user; SECONDS=10 KILLS=50 (10 min)
+aarch64: check-aarch64 build/aarch64/.built  ## the same for aarch64 under qemu-user; SECONDS=10 KILLS=50 (20 min)
 	$(call run_native,build/aarch64,$(QEMU_AARCH64))
 
 check-aarch64:

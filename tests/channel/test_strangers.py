@@ -129,6 +129,29 @@ def test_replayed_messages_are_dropped():
         assert queue.empty()
 
 
+def heads_from(connection):
+    """The heads of all frames, none of which has content, until the other end closes the connection."""
+    said = b""
+    with suppress(ConnectionResetError):  # it left data unread
+        while more := connection.recv(4096):
+            said += more
+    return [wire.unpack(memoryview(said[at : at + wire.HEAD_BYTES]), 0) for at in range(0, len(said), wire.HEAD_BYTES)]
+
+
+@pytest.mark.exhaustive
+def test_a_channel_that_closes_acknowledges_what_has_arrived():
+    """Otherwise a named stream would keep it for the next channel at this address, and send it there again."""
+    for _ in range(5):  # whether the link process reads the message and sees the close in one step is chance
+        with closing(channel.listen(LOCAL)) as queue, session_with(queue, named=True) as (connection, _):
+            until(lambda: queue.stats().connected == 1, "the link process uses the connection")
+            link = queue._end.state.link_pid
+            os.kill(link, signal.SIGSTOP)
+            connection.sendall(data(1, 7))
+            queue.close()
+            os.kill(link, signal.SIGCONT)
+            assert heads_from(connection)[-1].kind == wire.BYE  # its ACK, if it has read the message, came before
+
+
 BROKEN = {
     "a gap": data(7, 1),
     "reordered": data(2, 1) + data(1, 1),

@@ -382,6 +382,7 @@ class Stream:
     def say_bye(self) -> None:
         """End the session in order, as far as the connection accepts it."""
         if self.peer is not None:
+            self.acknowledge()  # what arrived in this round; the other end reads nothing after BYE
             self.peer.send(wire.Head(wire.BYE))
             with suppress(OSError):
                 self.peer.flush()
