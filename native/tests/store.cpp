@@ -24,6 +24,9 @@ constexpr int kArenas = 24;
 constexpr std::uint32_t kInFile = 0xfffffffe;  // the number of an object that is spilled
 constexpr int kBase = 12;                      // objects at the beginning of a run
 
+// The objects that are put at once.
+const std::vector<std::string> kGroup = {"group/a", "group/b", "group/c"};
+
 std::uint64_t sum_of(std::uint32_t number, std::uint64_t bytes) {
     return (std::uint64_t{number} + 1) * 0x9e3779b97f4a7c15u ^ bytes;
 }
@@ -91,14 +94,17 @@ struct Member : RingMember {
     }
 
     RingStatus put(const std::vector<std::string>& keys, std::uint32_t number, int blocks, IfPresent present,
-                   std::uint64_t expires = 0) {
+                   std::uint64_t expires = 0, bool pinned = false) {
         std::vector<EncodedMessage> messages(keys.size());
         std::vector<Block*> mine;
         std::vector<NewObject> objects;
         for (std::size_t i = 0; i < keys.size(); ++i) {
             write(messages[i], mine, number, blocks);
-            objects.push_back(
-                {.key = StoreKey(keys[i]), .message = &messages[i], .expires = expires, .version = reserved});
+            objects.push_back({.key = StoreKey(keys[i]),
+                               .message = &messages[i],
+                               .expires = expires,
+                               .pinned = pinned,
+                               .version = reserved});
         }
         std::size_t which = 0;
         const RingStatus result =
@@ -109,6 +115,8 @@ struct Member : RingMember {
         for (Block* b : mine) client.release(b);
         return result;
     }
+    // Put three objects at once. They are pinned: the store evicts objects one by one.
+    void put_group(std::uint32_t number) { put(kGroup, number, 1, IfPresent::replace, 0, true); }
     bool remove(const std::string& key) {
         return until_done([&](unsigned p) { return store.remove(StoreKey(key), slot, lookup, p); }) == RingStatus::ok;
     }
@@ -185,6 +193,7 @@ void audit(World& world, const std::string& what) {
     {
         Member me(world, slot, 0);
         std::uint32_t group = kNone;
+        std::size_t parts = 0;
         std::string last;
         for (const std::string& key : me.keys()) {
             const std::uint32_t number = me.get(key);
@@ -194,10 +203,10 @@ void audit(World& world, const std::string& what) {
             if (!key.starts_with("group/")) continue;
             want(group == kNone || group == number, what + ": half of a put is there");
             group = number;
+            ++parts;
         }
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
-        want(group == kNone || (me.get("group/a") != kNone && me.get("group/b") != kNone && me.get("group/c") != kNone),
-             what + ": a part of a put is missing");
+        want(parts == 0 || parts == kGroup.size(), what + ": a part of a put is missing");
         for (const std::string& key : me.keys()) want(me.remove(key), what + ": a key cannot be removed");
         me.expire();
         if (const char* wrong = me.store.check()) fail(what + ": " + wrong);
@@ -261,7 +270,7 @@ void play(World& world, const std::string& role, std::uint32_t slot, int arena) 
         for (std::uint32_t i = 0; i < 3; ++i) {
             me.put({"new/" + std::to_string(i)}, i, static_cast<int>(i) % 3, IfPresent::refuse);
             me.put({base_key(1)}, 100 + i, 2, IfPresent::replace);
-            me.put({"group/a", "group/b", "group/c"}, 50 + i, 1, IfPresent::replace);
+            me.put_group(50 + i);
         }
     }
 }
@@ -431,7 +440,7 @@ class Storm {
                 if (dice() % 8 == 0) me.expire();
                 break;
             case 0:
-                me.put({"group/a", "group/b", "group/c"}, number, 1, IfPresent::replace);
+                me.put_group(number);
                 break;
             case 1:
                 me.remove(key);
