@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_world import BOUND, no_names_left, shm_names, until, world
+from manager_world import BOUND, is_alive, no_names_left, shm_names, until, world
 
 import shmtensor
 import shmtensor.multiprocessing as mp
@@ -336,19 +336,28 @@ if __name__ == "__main__":
         assert out.strip() == "0 [1.0, 1.0, 1.0]", err
 
 
-def test_segment_lost_when_sender_and_manager_are_gone() -> None:
+@pytest.mark.parametrize("another", [False, True], ids=["nobody", "another manager"])
+def test_segment_lost_when_sender_and_manager_are_gone(another: bool) -> None:
+    """The manager is stopped first, so that the sender cannot see it end and start the next one."""
     with world() as w:
-        message = w.run(
+        pid, message = w.run(
             """
 import os, signal
 import shmtensor, shmtensor.multiprocessing as mp
 from multiprocessing.reduction import ForkingPickler
 from shmtensor.manager import client
 tensor = shmtensor.ones(10)
-print(bytes(ForkingPickler.dumps(tensor)).hex(), flush=True)
-os.kill(client.default().stats().pid, signal.SIGKILL)
+message = bytes(ForkingPickler.dumps(tensor)).hex()
+manager = client.default().stats().pid
+os.kill(manager, signal.SIGSTOP)
+print(manager, message, flush=True)
+os._exit(0)
 """
-        ).strip()
+        ).split()
+        os.kill(int(pid), signal.SIGKILL)
+        until(lambda: not is_alive(int(pid)), "the manager to end")
+        if another:
+            w.serve()
         with pytest.raises(errors.SegmentLost, match="10 float32 elements"):
             pickle.loads(bytes.fromhex(message))
 

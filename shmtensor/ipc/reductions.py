@@ -34,6 +34,7 @@ from ..errors import (
     MessageDamaged,
     SegmentLost,
     StaleHandle,
+    UnknownHandle,
     type_name,
 )
 from ..manager import client, protocol
@@ -338,7 +339,7 @@ def rebuild_storage(state: Any, dtype: str, size: int, kind: int = 0) -> Storage
 def _received(state: Any, dtype: str, size: int) -> Block:
     try:
         return received(state)[1]
-    except ManagerUnavailable as error:
+    except (ManagerUnavailable, UnknownHandle) as error:  # no manager runs there, or one that began without the memory
         raise SegmentLost(
             f"the manager at {os.fsdecode(state[0])} ended before this process mapped a storage of {size} "
             f"{dtype_of(dtype)} elements; keep the sender or its manager alive until then ({error})"
